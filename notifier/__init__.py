@@ -1,0 +1,1 @@
+"""Onboarding and follow-up mails, each sent once."""

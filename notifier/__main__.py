@@ -1,0 +1,5 @@
+"""`python -m notifier`."""
+
+from notifier.cli import main
+
+main()

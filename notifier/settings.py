@@ -1,0 +1,171 @@
+"""Every knob, its unit and default; read once, checked against each other, passed down."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from dotenv import dotenv_values
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from notifier.domain.errors import SettingsError
+from providers.base import Family
+
+PREFIX = "NOTIFIER_"
+ENV_FILE = ".env"
+
+Scope = Literal["events", "read", "operate"]
+Seconds = Annotated[float, Field(gt=0, le=31_536_000)]
+Port = Annotated[int, Field(ge=0, le=65_535)]
+
+
+class Settings(BaseSettings):
+    """The configuration of one process. Names in the environment carry the prefix NOTIFIER_."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_file=ENV_FILE, env_file_encoding="utf-8", extra="ignore", frozen=True
+    )
+
+    # Where state lives
+    database_url: str | None = Field(None, description="PostgreSQL ≥ 15; unset under `run`: embedded")
+    redis_url: str | None = Field(None, description="Redis ≥ 6.2 or Valkey; unset under `run`: embedded; empty: none")
+    data_dir: Path = Field(Path(".notifier"), description="what `run` keeps: databases, keys, logs")
+
+    # Who may talk to us
+    api_keys: dict[SecretStr, frozenset[Scope]] = Field(
+        default_factory=dict, description='JSON: key → scopes, e.g. {"k1": ["events", "read", "operate"]}'
+    )
+    login_webhook_secrets: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
+        (), description="Standard Webhooks secrets (whsec_…), several while rotating: JSON list or comma-separated"
+    )
+
+    # What is sent, and to whom
+    journeys_file: Path | None = Field(None, description="TOML; unset: the two kinds that ship with the project")
+    templates_dir: Path | None = Field(None, description="one folder a template; unset: those that ship")
+    mail_from: str = Field("Notifier <hello@example.com>", description="the From of every mail")
+    only_to: Annotated[tuple[str, ...] | None, NoDecode] = Field(
+        None, description="comma-separated fnmatch patterns over the whole address; everybody else is skipped"
+    )
+
+    # The way out
+    provider: Literal["mock"] = Field("mock", description="which provider takes the mails")
+    mock_url: str | None = Field(None, description="unset: http://127.0.0.1:MOCK_PORT")
+    mock_api_key: SecretStr = Field(SecretStr("re_mock"), description="the mock takes any key")
+    mock_family: Family = Field(Family.REJECT, description="what the service may assume of the mock's keys")
+    mock_window_s: Seconds = Field(86_400, description="how long the mock surely remembers a key")
+
+    # Addresses
+    host: str = Field("127.0.0.1", description="address every server listens on")
+    api_port: Port = Field(8080, description="0: any free port")
+    metrics_port: Port = Field(0, description="worker and scheduler: /metrics and /healthz; 0: any free port")
+    mock_port: Port = Field(8025, description="0: any free port")
+    mock_smtp_port: Port = Field(1025, description="0: any free port")
+
+    # Work and time
+    workers: int = Field(2, ge=0, le=64, description="worker processes under `run`")
+    worker_concurrency: int = Field(50, ge=1, le=2_000, description="calls in hand per worker")
+    claim_ttl_s: Seconds = Field(30, description="how long a claim lasts, on the database's clock")
+    provider_timeout_s: Seconds = Field(10, description="one call, from connect to the whole answer")
+    poll_s: Seconds = Field(1, description="the floor when no nudge comes")
+    attempts_max: int = Field(8, ge=1, le=1_000, description="counted attempts per notification")
+    backoff_first_s: Seconds = Field(1, description="ceiling of the first wait")
+    backoff_max_s: Seconds = Field(600, description="ceiling of every wait")
+    give_up_after_s: Seconds = Field(86_400, description="how long refusals without attempt may go on")
+    stop_grace_s: Seconds = Field(15, description="how long calls may go on after SIGTERM")
+
+    # The database's patience with us (a frozen process must not hold a user's lock for ever)
+    pool_size: int = Field(10, ge=2, le=200, description="connections per process")
+    idle_in_transaction_timeout_s: Seconds = Field(5, description="then the server ends the session")
+    lock_timeout_s: Seconds = Field(2, description="waiting for one lock")
+    statement_timeout_s: Seconds = Field(10, description="one statement")
+
+    # For development and proof
+    failpoints: str = Field("", description='e.g. "worker.after_claim=kill;worker.after_send=freeze@0.1*1"')
+    clock: Literal["real", "virtual"] = Field("real", description="virtual: POST /dev/clock moves business time")
+
+    @field_validator("login_webhook_secrets", mode="before")
+    @classmethod
+    def _split_secrets(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        text = value.strip()
+        return json.loads(text) if text.startswith("[") else [part.strip() for part in text.split(",") if part.strip()]
+
+    @field_validator("only_to", mode="before")
+    @classmethod
+    def _split_patterns(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        return [part.strip().lower() for part in value.split(",") if part.strip()]
+
+    @model_validator(mode="after")
+    def _check_relations(self) -> Self:
+        if self.claim_ttl_s < 2 * self.provider_timeout_s + 1:
+            raise ValueError(
+                f"NOTIFIER_CLAIM_TTL_S ({self.claim_ttl_s:g}) must be at least 2 × NOTIFIER_PROVIDER_TIMEOUT_S + 1 "
+                f"({2 * self.provider_timeout_s + 1:g}): a claim has to outlive two calls"
+            )
+        if self.backoff_max_s < self.backoff_first_s:
+            raise ValueError(
+                f"NOTIFIER_BACKOFF_MAX_S ({self.backoff_max_s:g}) must not be below "
+                f"NOTIFIER_BACKOFF_FIRST_S ({self.backoff_first_s:g})"
+            )
+        if self.poll_s >= self.claim_ttl_s:
+            raise ValueError(
+                f"NOTIFIER_POLL_S ({self.poll_s:g}) must be below NOTIFIER_CLAIM_TTL_S ({self.claim_ttl_s:g}): "
+                "an expired claim has to be noticed within one more claim time"
+            )
+        if self.lock_timeout_s > self.statement_timeout_s:
+            raise ValueError(
+                f"NOTIFIER_LOCK_TIMEOUT_S ({self.lock_timeout_s:g}) must not exceed "
+                f"NOTIFIER_STATEMENT_TIMEOUT_S ({self.statement_timeout_s:g})"
+            )
+        if self.clock == "virtual" and self.provider != "mock":
+            raise ValueError(
+                f"NOTIFIER_CLOCK=virtual must not be used with NOTIFIER_PROVIDER={self.provider}: "
+                "moved time would mail real people"
+            )
+        if self.only_to is not None and not self.only_to:
+            raise ValueError("NOTIFIER_ONLY_TO is empty: name at least one pattern, or unset it to allow everybody")
+        return self
+
+    @property
+    def mock_address(self) -> str:
+        """The mock provider's base URL, without a slash at the end."""
+        return (self.mock_url or f"http://{self.host}:{self.mock_port}").rstrip("/")
+
+
+def load(environ: Mapping[str, str] | None = None) -> Settings:
+    """Read environment and .env; raises SettingsError with one line per mistake, each saying what to change."""
+    names = set(os.environ if environ is None else environ) | set(dotenv_values(ENV_FILE))
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    mistakes = [
+        _unknown(name, known) for name in sorted(names) if name.upper().startswith(PREFIX) and name.upper() not in known
+    ]
+    if mistakes:
+        raise SettingsError("\n".join(mistakes))
+    try:
+        return Settings()
+    except ValidationError as error:
+        raise SettingsError("\n".join(_explain(item) for item in error.errors())) from None
+    except ValueError as error:  # a value that should be JSON and is not
+        raise SettingsError(str(error)) from None
+
+
+def _unknown(name: str, known: set[str]) -> str:
+    close = difflib.get_close_matches(name.upper(), known, n=1)
+    hint = f"did you mean {close[0]}?" if close else "see `notifier run --help` for the names there are"
+    return f"unknown setting {name}: {hint}"
+
+
+def _explain(item: Mapping[str, object]) -> str:
+    location = item["loc"]
+    message = str(item["msg"]).removeprefix("Value error, ")
+    if isinstance(location, tuple) and location:
+        return f"{PREFIX}{str(location[0]).upper()}: {message}"
+    return message

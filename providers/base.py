@@ -1,0 +1,139 @@
+"""What every way out promises: a message goes in, an outcome comes back as a value."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Protocol
+
+
+class Family(enum.StrEnum):
+    """What a provider does with the second call under one key."""
+
+    REJECT = "reject"  # answers that it has it already
+    REPLAY = "replay"  # answers as it did the first time
+    DROP = "drop"  # answers as if new, delivers nothing
+    NONE = "none"  # knows no keys: the second call is a second mail
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One mail as it goes out. Pure data: the same message gives the same bytes on every attempt."""
+
+    sender: str
+    to: str
+    subject: str
+    html: str
+    text: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The provider took it now; `message_id` as the provider names it, if it does."""
+
+    message_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """The provider says it took this key before."""
+
+    message_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Refused for good, and certainly not taken by this call."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLater:
+    """Certainly not taken; ask again, no sooner than `wait_at_least`.
+
+    `answered`: the provider itself said so (429). False: it was never reached (DNS, connect, TLS).
+    """
+
+    reason: str
+    wait_at_least: timedelta = timedelta(0)
+    answered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Ambiguous:
+    """The request was (partly) written and no definite answer came: it may have been taken.
+
+    `counted`: False where the answer says "still at it" (an in-flight conflict) and so uses up no attempt.
+    """
+
+    reason: str
+    wait_at_least: timedelta = timedelta(0)
+    counted: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BodyMismatch:
+    """The key was used before with another body: something was taken under it, but not these bytes."""
+
+    reason: str = "body_mismatch"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigError:
+    """Our credentials or our request are wrong for every message: nothing is taken until somebody mends it."""
+
+    reason: str
+    wait_at_least: timedelta = timedelta(0)
+
+
+Outcome = Accepted | Duplicate | Rejected | RetryLater | Ambiguous | BodyMismatch | ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What the rest of the house may assume of a provider account.
+
+    `account` names provider and account without a secret, e.g. "mock:1f0c…": a message in doubt is only ever
+    repeated where it was first tried. `window`: how long a key is surely remembered, counted from the first call.
+    """
+
+    name: str
+    account: str
+    family: Family
+    window: timedelta
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether a repeat under the same key is harmless inside the window."""
+        return self.family is not Family.NONE
+
+
+Written = Callable[[], Awaitable[None]]
+
+
+class Provider(Protocol):
+    """One way out. `send` never raises for anything the network or the provider does."""
+
+    @property
+    def traits(self) -> Traits:
+        """What may be assumed; constant for the life of the object."""
+        ...
+
+    async def send(
+        self, message: Message, key: str, context: Mapping[str, str], written: Written | None = None
+    ) -> Outcome:
+        """Make one call, at most; give up after the provider time-out.
+
+        `context`: worker, generation, user and kind, for a provider that shows them (the mock); others ignore it.
+        `written` is awaited once the request has been written and before the answer is read.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...
