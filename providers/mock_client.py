@@ -66,7 +66,7 @@ class MockProvider:
     ) -> Outcome:
         """Make one call; raises nothing but what `written` itself raises, and CancelledError.
 
-        A failure before the request starts to go out is certain (nothing was taken); from then on it is a doubt.
+        A failure before the request starts to go out is certain (nothing was taken), a later one a doubt.
         """
         if self._closed:
             return RetryLater("client_closed", answered=False)
