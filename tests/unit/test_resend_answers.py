@@ -7,7 +7,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from providers.base import Accepted, Ambiguous, BodyMismatch, ConfigError, Duplicate, Outcome, Rejected, RetryLater
+from providers.base import (
+    Accepted,
+    Ambiguous,
+    BodyMismatch,
+    ConfigError,
+    Duplicate,
+    Outcome,
+    Rejected,
+    RetryLater,
+)
 from providers.resend_answers import Answer, classify, retry_after
 
 NOW = datetime(2026, 11, 29, 12, 0, 0, tzinfo=UTC)
@@ -16,7 +25,9 @@ SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 
 def outcome(status: int, content: object = None, **headers: str) -> Outcome:
     body = content if isinstance(content, bytes) or content is None else json.dumps(content).encode()
-    return classify(Answer(status, {name.replace("_", "-"): value for name, value in headers.items()}, body), NOW)
+    return classify(
+        Answer(status, {name.replace("_", "-"): value for name, value in headers.items()}, body), NOW
+    )
 
 
 def named(name: str, **more: str) -> dict[str, str]:
@@ -40,7 +51,11 @@ def named(name: str, **more: str) -> dict[str, str]:
         (409, named("duplicate_idempotency_key", original_id="m1"), Duplicate("m1")),
         (409, named("duplicate_idempotency_key"), Duplicate(None)),
         (409, named("invalid_idempotent_request"), BodyMismatch("invalid_idempotent_request")),
-        (409, named("concurrent_idempotent_requests"), Ambiguous("concurrent_idempotent_requests", counted=False)),
+        (
+            409,
+            named("concurrent_idempotent_requests"),
+            Ambiguous("concurrent_idempotent_requests", counted=False),
+        ),
         (409, named("something_new"), Ambiguous("http_409")),
         (409, None, Ambiguous("http_409")),
         (400, named("invalid_idempotency_key"), ConfigError("invalid_idempotency_key")),
