@@ -234,4 +234,7 @@ async def errors_in_shape(request: web.Request, handler: Handler) -> web.StreamR
         if error.status < 400:
             raise
         name = "_".join(error.reason.lower().split())
-        return problem(wire.Refusal(error.status, name, error.text or error.reason))
+        answer = problem(wire.Refusal(error.status, name, error.text or error.reason))
+        if "Allow" in error.headers:
+            answer.headers["Allow"] = error.headers["Allow"]
+        return answer
