@@ -60,7 +60,10 @@ def arm(text: str) -> None:
             )
         action, seconds, probability, left = match.groups()
         armed[Point(name.strip())] = _Armed(
-            action.partition(":")[0], float(seconds or 0), float(probability or 1), int(left) if left else None
+            action.partition(":")[0],
+            float(seconds or 0),
+            float(probability or 1),
+            int(left) if left else None,
         )
     _armed.clear()
     _armed.update(armed)

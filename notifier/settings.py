@@ -41,7 +41,8 @@ class Settings(BaseSettings):
         default_factory=dict, description='JSON: key → scopes, e.g. {"k1": ["events", "read", "operate"]}'
     )
     login_webhook_secrets: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
-        (), description="Standard Webhooks secrets (whsec_…), several while rotating: JSON list or comma-separated"
+        (),
+        description="Standard Webhooks secrets (whsec_…), several while rotating: JSON list or comma-separated",
     )
 
     # What is sent, and to whom

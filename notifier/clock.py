@@ -1,0 +1,12 @@
+"""The one host clock we look at, and only to tell how long something took here."""
+
+from __future__ import annotations
+
+import time
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # Linux counts sleep of the machine as well
+
+
+def boot_clock() -> float:
+    """Seconds that go on while the process is stopped or the machine sleeps."""
+    return time.clock_gettime(_CLOCK)

@@ -1,0 +1,221 @@
+"""The journeys file as values, and plan(): an event and what is known of its user → what to create and what to stop."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Any
+
+from notifier.domain.errors import SettingsError
+from notifier.domain.event import Event
+from notifier.domain.notification import NotificationRow, State
+
+LOGGED_IN = "user.logged_in"
+REASON_TOO_OLD = "too_old"
+REASON_NO_RECIPIENT = "no_recipient"
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)")
+_UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_KIND_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
+_DELAY_MAX = timedelta(days=3_660)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of mail: what asks for it, when it is due, what stops it."""
+
+    name: str
+    on: str
+    template: str
+    delay: timedelta
+    cancel_on: tuple[str, ...]
+    cancel_grace: timedelta
+    max_age: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Journeys:
+    """All kinds this build knows."""
+
+    kinds: Mapping[str, Kind]
+
+    @property
+    def event_types(self) -> frozenset[str]:
+        """Types that mean something here; every other is recorded and means nothing."""
+        return frozenset(kind.on for kind in self.kinds.values()) | self.canceling_types
+
+    @property
+    def canceling_types(self) -> frozenset[str]:
+        """Types that may stop something."""
+        return frozenset(event_type for kind in self.kinds.values() for event_type in kind.cancel_on)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The latest event of one type: when it occurred, and which it was."""
+
+    at: datetime
+    ref: str
+
+
+@dataclass(frozen=True, slots=True)
+class UserState:
+    """What is true of a user under the row lock, the event in hand already merged into the profile."""
+
+    user_id: str
+    email: str | None
+    name: str | None
+    locale: str | None
+    timezone: str | None
+    attributes: Mapping[str, Any]
+    notifications: Collection[NotificationRow]
+    last_seen: Mapping[str, Seen]
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """A new decision and the place it goes to: scheduled, pending, or closed at once (canceled, skipped)."""
+
+    kind: str
+    decided_at: datetime
+    due_at: datetime
+    cancel_on: tuple[str, ...]
+    cancel_from: datetime
+    data: Mapping[str, Any]
+    state: State
+    reason: str | None = None
+    decided_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one event does: new decisions, what it names that exists, what it stops if it still can."""
+
+    create: tuple[Creation, ...]
+    existing: tuple[NotificationRow, ...]
+    cancel: tuple[NotificationRow, ...]
+
+
+def plan(event: Event, occurred_at: datetime, user: UserState, journeys: Journeys, now: datetime) -> Plan:
+    """Decide what `event` means. `now` is business time read under the user lock.
+
+    Order is that of `occurred_at`, never of arrival; a tie goes to the canceling event.
+    """
+    known = {row.kind: row for row in user.notifications}
+    asked = [kind for kind in journeys.kinds.values() if kind.on == event.type]
+    return Plan(
+        create=tuple(_create(kind, event, occurred_at, user, now) for kind in asked if kind.name not in known),
+        existing=tuple(known[kind.name] for kind in asked if kind.name in known),
+        cancel=tuple(row for row in user.notifications if concerns(event.type, occurred_at, row)),
+    )
+
+
+def concerns(event_type: str, occurred_at: datetime, row: NotificationRow) -> bool:
+    """Whether an event of this type and time is one that stops this notification."""
+    return event_type in row.cancel_on and occurred_at >= row.cancel_from
+
+
+def cancel_reason(event_type: str) -> str:
+    """The code a canceled notification carries."""
+    return "login" if event_type == LOGGED_IN else event_type
+
+
+def _create(kind: Kind, event: Event, occurred_at: datetime, user: UserState, now: datetime) -> Creation:
+    due_at = occurred_at + kind.delay
+    cancel_from = occurred_at + kind.cancel_grace
+    state, reason, decided_by = State.SCHEDULED, None, None
+    stopping = [
+        (cancel_reason(event_type), seen)
+        for event_type in kind.cancel_on
+        if (seen := user.last_seen.get(event_type)) is not None and seen.at >= cancel_from
+    ]
+    if stopping:
+        reason, seen = stopping[0]
+        state, decided_by = State.CANCELED, f"event:{seen.ref}"
+    elif now - occurred_at > kind.max_age:
+        state, reason, decided_by = State.SKIPPED, REASON_TOO_OLD, "rule:max_age"
+    elif due_at <= now and user.email is None:
+        state, reason, decided_by = State.SKIPPED, REASON_NO_RECIPIENT, "rule:no_recipient"
+    elif due_at <= now:
+        state = State.PENDING
+    return Creation(
+        kind=kind.name,
+        decided_at=occurred_at,
+        due_at=due_at,
+        cancel_on=kind.cancel_on,
+        cancel_from=cancel_from,
+        data=_template_data(event, user),
+        state=state,
+        reason=reason,
+        decided_by=decided_by,
+    )
+
+
+def _template_data(event: Event, user: UserState) -> dict[str, Any]:
+    return {
+        "user": {
+            "id": user.user_id,
+            "name": user.name,
+            "locale": user.locale,
+            "timezone": user.timezone,
+            "attributes": dict(user.attributes),
+        },
+        "data": dict(event.data),
+    }
+
+
+def parse_journeys(text: str, origin: str) -> Journeys:
+    """Read a journeys file. Raises SettingsError that names the kind and the key that is wrong."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"journeys file {origin}: {error}") from None
+    tables = document.pop("kinds", None)
+    if document:
+        raise SettingsError(
+            f"journeys file {origin}: unknown table {next(iter(document))!r}; it holds [kinds.NAME] only"
+        )
+    if not isinstance(tables, dict) or not tables:
+        raise SettingsError(f"journeys file {origin}: it names no kind; add a [kinds.NAME] table")
+    return Journeys(MappingProxyType({name: _parse_kind(name, table, origin) for name, table in tables.items()}))
+
+
+def _parse_kind(name: str, table: object, origin: str) -> Kind:
+    where = f"journeys file {origin}, kind {name!r}"
+    if not _KIND_NAME.fullmatch(name):
+        raise SettingsError(f"{where}: a name is lower-case letters, digits, and _ . - (at most 63), no @")
+    if not isinstance(table, dict):
+        raise SettingsError(f"{where}: write it as a table, [kinds.{name}]")
+    unknown = set(table) - {"on", "template", "delay", "cancel_on", "cancel_grace", "max_age"}
+    if unknown:
+        raise SettingsError(f"{where}: unknown key {sorted(unknown)[0]!r}")
+    on, template, cancel_on = table.get("on"), table.get("template", name), table.get("cancel_on", [])
+    if not isinstance(on, str) or not on:
+        raise SettingsError(f"{where}: `on` must name the event type that asks for this mail")
+    if not isinstance(template, str) or not template or "/" in template or template.startswith("."):
+        raise SettingsError(f"{where}: `template` must be the name of a folder of templates")
+    if not isinstance(cancel_on, list) or not all(isinstance(item, str) and item for item in cancel_on):
+        raise SettingsError(f"{where}: `cancel_on` must be a list of event types")
+    return Kind(
+        name=name,
+        on=on,
+        template=template,
+        delay=_duration(table.get("delay", "0s"), f"{where}: `delay`"),
+        cancel_on=tuple(cancel_on),
+        cancel_grace=_duration(table.get("cancel_grace", "0s"), f"{where}: `cancel_grace`"),
+        max_age=_duration(table.get("max_age", "7d"), f"{where}: `max_age`"),
+    )
+
+
+def _duration(value: object, where: str) -> timedelta:
+    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise SettingsError(f'{where} must be a number and a unit of s, m, h, d or w, like "3d", not {value!r}')
+    seconds = float(match[1]) * _UNIT_S[match[2]]
+    if seconds > _DELAY_MAX.total_seconds():
+        raise SettingsError(f"{where} is longer than ten years")
+    return timedelta(seconds=seconds)

@@ -1,0 +1,84 @@
+"""What can be seen from outside: metric names, log format, and the fields that tie a line to a notification.
+
+No user id, address or key is ever a label or a log field.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+REGISTRY = CollectorRegistry()
+ProcessCollector(registry=REGISTRY)
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800, 7_200, 43_200, 259_200)
+
+
+def _counter(name: str, text: str, *labels: str) -> Counter:
+    return Counter(name, text, labels, registry=REGISTRY)
+
+
+def _histogram(name: str, text: str, *labels: str) -> Histogram:
+    return Histogram(name, text, labels, buckets=_SECONDS, registry=REGISTRY)
+
+
+EVENTS = _counter("notifier_events_total", "Events by type and what became of them", "type", "outcome")
+NOTIFICATIONS = Gauge("notifier_notifications", "Open notifications, exact", ["state"], registry=REGISTRY)
+SETTLED = _counter("notifier_settled_total", "Notifications closed by this process", "state", "reason")
+OLDEST_PENDING = Gauge("notifier_oldest_pending_seconds", "How long the oldest is due", registry=REGISTRY)
+ATTEMPTS = _counter("notifier_attempts_total", "Finished calls of the provider", "provider", "outcome")
+PROVIDER_SECONDS = _histogram("notifier_provider_seconds", "One call of the provider")
+EVENT_TO_SENT = _histogram("notifier_event_to_sent_seconds", "From the decision to sent, real time")
+DUE_LATENESS = _histogram("notifier_due_lateness_seconds", "From due_at to the claim, business time")
+STALE_SETTLES = _counter("notifier_stale_settles_total", "Settles refused because the claim had been lost")
+LOST_RACES = _counter("notifier_lost_races_total", "Moves that found somebody had moved first", "move")
+CANCEL_REPEATS = _counter("notifier_cancel_repeats_total", "Cancels repeated because a row came back in between")
+CLAIMS_RECOVERED = _counter("notifier_claims_recovered_total", "Claims taken over after they ran out")
+INVARIANT_VIOLATIONS = Gauge("notifier_invariant_violations", "Live violations", ["rule"], registry=REGISTRY)
+BREAKER_OPEN = Gauge("notifier_breaker_open", "Whether this process holds its calls back", registry=REGISTRY)
+IN_HAND = Gauge("notifier_in_hand", "Claims this process holds", registry=REGISTRY)
+COORDINATION_ACQUIRE = _counter("redis_coordination_acquire_total", "Answers of Redis", "type", "outcome")
+COORDINATION_LATENCY = _histogram("redis_coordination_latency_seconds", "Round trips to Redis", "operation")
+COORDINATION_FALLBACK = _counter("redis_coordination_fallback_total", "Times we went on without Redis", "reason")
+
+
+def exposition() -> bytes:
+    """Everything this process counts, in the text format of Prometheus."""
+    return generate_latest(REGISTRY)
+
+
+def configure_logging(*, debug: bool = False) -> None:
+    """JSON lines on standard error, for this process and the libraries in it."""
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.processors.format_exc_info, structlog.processors.JSONRenderer()],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if debug else logging.INFO),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                structlog.processors.JSONRenderer(),
+            ],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+
+
+def log() -> Any:
+    """Give the logger; fields are `event` (what happened), notification, generation, error: never who it was for."""
+    return structlog.get_logger()

@@ -1,0 +1,140 @@
+"""What the processes share: opened in order, closed in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import UUID
+
+from notifier import observe
+from notifier.coordination.client import RedisClient
+from notifier.coordination.lease import Leases
+from notifier.coordination.wakeup import Wakeup
+from notifier.domain.errors import NotReady, SettingsError
+from notifier.domain.journey import Journeys
+from notifier.domain.message import Template
+from notifier.ids import new_id
+from notifier.journeys import load_journeys, load_templates
+from notifier.settings import Settings
+from notifier.store import installation, migrate, templates, workers
+from notifier.store.database import UNAVAILABLE, Database, open_database
+
+HEARTBEAT_S = 5.0
+
+Role = Literal["api", "worker", "scheduler"]
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The resources of one process start. `process_id` is unique per start: it is what a claim names."""
+
+    settings: Settings
+    role: Role
+    process_id: str
+    database: Database
+    redis: RedisClient
+    leases: Leases
+    wakeup: Wakeup
+    journeys: Journeys
+    templates: Mapping[str, Template]
+    namespace: UUID
+
+
+@asynccontextmanager
+async def open_runtime(settings: Settings, role: Role) -> AsyncIterator[Runtime]:
+    """Open everything a process needs; raises SettingsError or NotReady with advice."""
+    journeys = load_journeys(settings)
+    sources = load_templates(settings, journeys)
+    database = await open_database(settings)
+    try:
+        redis = RedisClient(settings.redis_url or None)
+    except ValueError as error:
+        await database.close()
+        raise SettingsError(f"NOTIFIER_REDIS_URL: {error}") from None
+    try:
+        runtime = Runtime(
+            settings=settings,
+            role=role,
+            process_id=f"{socket.gethostname()}-{os.getpid()}-{new_id().hex[-12:]}",
+            database=database,
+            redis=redis,
+            leases=Leases(redis),
+            wakeup=Wakeup(redis, settings.redis_url or None),
+            journeys=journeys,
+            templates=sources,
+            namespace=await _prepare(settings, database, sources),
+        )
+        async with background(_beat(runtime)):
+            yield runtime
+        await runtime.wakeup.flush()
+        await _leave(runtime)
+    finally:
+        await redis.close()
+        await database.close()
+
+
+async def _prepare(settings: Settings, database: Database, sources: Mapping[str, Template]) -> UUID:
+    async with database.connection() as conn:
+        if not await migrate.is_current(conn):
+            raise NotReady("the database's schema is not the one this build needs; run `notifier migrate`")
+        here = await installation.read(conn)
+        if settings.clock == "real" and here.clock_offset:
+            raise NotReady(
+                f"NOTIFIER_CLOCK=real, but this database's business time is {here.clock_offset} ahead: it was moved "
+                "under NOTIFIER_CLOCK=virtual. Use that setting, or another database"
+            )
+        await templates.keep(conn, list(sources.values()))
+    return here.namespace
+
+
+async def _beat(runtime: Runtime) -> None:
+    while True:
+        try:
+            async with runtime.database.connection() as conn:
+                await workers.beat(conn, runtime.process_id, runtime.role, socket.gethostname(), os.getpid())
+                await workers.sweep(conn)
+        except UNAVAILABLE as error:
+            observe.log().warning("heartbeat_failed", error=type(error).__name__)
+        await asyncio.sleep(HEARTBEAT_S)
+
+
+async def _leave(runtime: Runtime) -> None:
+    try:
+        async with runtime.database.connection() as conn:
+            await workers.leave(conn, runtime.process_id)
+    except UNAVAILABLE as error:
+        observe.log().warning("leaving_failed", error=type(error).__name__)
+
+
+@asynccontextmanager
+async def background(*loops: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run endless loops beside the block. One that ends with an error ends the block with that error."""
+    owner = asyncio.current_task()
+    assert owner is not None
+    tasks = [asyncio.create_task(loop) for loop in loops]
+    failed: list[BaseException] = []
+
+    def notice(task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            failed.append(error)
+            owner.cancel()
+
+    for task in tasks:
+        task.add_done_callback(notice)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if failed:
+            owner.uncancel()
+            raise failed[0] from None
+        raise
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

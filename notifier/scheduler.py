@@ -1,0 +1,86 @@
+"""The scheduler's ticks: release what is due, look for late evidence. Two schedulers do no harm."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+
+from notifier import observe
+from notifier.failpoints import Point, is_armed, reach
+from notifier.runtime import Runtime, background, open_runtime
+from notifier.settings import Settings
+from notifier.side_door import side_door
+from notifier.store import deliveries, moves
+from notifier.store.database import RETRYABLE, UNAVAILABLE
+
+RECONCILE_S = 5.0
+TICK_MAX_S = 0.25  # a due mail should not wait for a long poll; one look costs a fraction of a millisecond
+BATCH = 500  # what one release moves at most
+
+
+@dataclass(slots=True)
+class Scheduler:
+    """Releases due sends. Every move is conditional, so any number of schedulers may do it at once."""
+
+    runtime: Runtime
+    _running: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def release(self) -> None:
+        """Move everything due, batch by batch, and nudge the workers."""
+        async with self._running:
+            try:
+                while True:
+                    await reach(Point.SCHEDULER_BEFORE_RELEASE)
+                    released = await self._release_batch()
+                    if released.owed:
+                        self.runtime.wakeup.nudge()
+                    if released.moved < BATCH:
+                        return
+            except (*RETRYABLE, *UNAVAILABLE) as error:
+                observe.log().warning("release_failed", error=type(error).__name__)
+
+    async def _release_batch(self) -> moves.Released:
+        # Autocommit, so that a scheduler which freezes here holds no lock. Only a test that waits before the commit
+        # gets a transaction around the same statement.
+        if not is_armed(Point.SCHEDULER_AFTER_RELEASE):
+            async with self.runtime.database.connection() as conn:
+                return await moves.release(conn)
+        async with self.runtime.database.transaction() as conn:
+            released = await moves.release(conn)
+            if released.moved:
+                await reach(Point.SCHEDULER_AFTER_RELEASE)
+            return released
+
+    async def reconcile(self) -> None:
+        """Close as sent what ended uncertain although its record shows that it was accepted."""
+        try:
+            async with self.runtime.database.connection() as conn:
+                found = await deliveries.reconcile(conn)
+        except (*RETRYABLE, *UNAVAILABLE) as error:
+            observe.log().warning("reconcile_failed", error=type(error).__name__)
+            return
+        if found:
+            observe.SETTLED.labels("sent", "").inc(found)
+
+
+async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str, str], None]) -> None:
+    """Run one scheduler until `stop`; `ready` hears its own address and that of its metrics."""
+    async with open_runtime(settings, "scheduler") as runtime, side_door(settings.host, settings.metrics_port) as url:
+        scheduler = Scheduler(runtime)
+        clock = AsyncIOScheduler(
+            timezone=UTC, job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
+        )
+        tick_s = min(settings.poll_s, TICK_MAX_S)
+        release = clock.add_job(scheduler.release, "interval", seconds=tick_s, next_run_time=datetime.now(UTC))
+        clock.add_job(scheduler.reconcile, "interval", seconds=RECONCILE_S)
+        clock.start()
+        try:
+            async with background(runtime.wakeup.listen(lambda: release.modify(next_run_time=datetime.now(UTC)))):
+                ready(url, f"{url}/metrics")
+                await stop.wait()
+        finally:
+            clock.shutdown(wait=False)

@@ -1,0 +1,123 @@
+"""Decisions: one row per (user, kind) for ever, written together with the place the notification goes to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from notifier.domain.journey import Creation
+from notifier.domain.notification import NotificationRow, State
+from notifier.store.database import Connection, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A creation with its id and its owner."""
+
+    id: UUID
+    user_id: str
+    decided_by: str
+    creation: Creation
+
+
+# Guard and place are one statement: a (user, kind) that exists already inserts nothing anywhere.
+DECIDE = """
+    WITH n AS MATERIALIZED (
+        SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::timestamptz[],
+                             $7::text[], $8::timestamptz[], $9::text[], $10::text[], $11::text[], $12::text[])
+               AS t (id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data,
+                     state, reason, ended_by)
+         ORDER BY user_id, kind),
+    o AS (
+        INSERT INTO outbox (id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data)
+        SELECT id, user_id, kind, decided_at, decided_by, due_at, string_to_array(cancel_on, E'\\x1f'), cancel_from,
+               data::jsonb
+          FROM n
+            ON CONFLICT (user_id, kind) DO NOTHING
+        RETURNING id),
+    p AS (SELECT n.* FROM n JOIN o USING (id)),
+    s AS (
+        INSERT INTO scheduled_sends (id, user_id, kind, due_at)
+        SELECT id, user_id, kind, due_at FROM p WHERE state = 'scheduled'),
+    d AS (
+        INSERT INTO deliveries (id, user_id, kind, next_attempt_at)
+        SELECT id, user_id, kind, notifier.now() FROM p WHERE state = 'pending'),
+    c AS (
+        INSERT INTO settlements (id, user_id, kind, state, reason, decided_by, generation)
+        SELECT id, user_id, kind, state, reason, ended_by, 0 FROM p WHERE state IN ('canceled', 'skipped'))
+    SELECT id FROM o
+"""
+
+
+async def decide(conn: Connection, decisions: Sequence[Decision]) -> set[UUID]:
+    """Insert decisions in (user, kind) order. Returns the ids that are new; the others met an older decision."""
+    rows = sorted(decisions, key=lambda item: (item.user_id, item.creation.kind))
+    made = [row.creation for row in rows]
+    assert all(c.state in (State.SCHEDULED, State.PENDING, State.CANCELED, State.SKIPPED) for c in made)
+    found = await conn.fetch(
+        DECIDE,
+        [row.id for row in rows],
+        [row.user_id for row in rows],
+        [c.kind for c in made],
+        [c.decided_at for c in made],
+        [row.decided_by for row in rows],
+        [c.due_at for c in made],
+        ["\x1f".join(c.cancel_on) for c in made],
+        [c.cancel_from for c in made],
+        [json.dumps(c.data) for c in made],
+        [c.state.value for c in made],
+        [c.reason for c in made],
+        [c.decided_by for c in made],
+    )
+    return {row["id"] for row in found}
+
+
+# LATERAL with LIMIT per user and per place: the plan stays an index look-up whatever the statistics say.
+_STANDING = """
+    o.id, o.user_id, o.kind, o.decided_at, o.due_at, o.cancel_on, o.cancel_from,
+    CASE WHEN t.id IS NOT NULL THEN t.state
+         WHEN d.id IS NOT NULL THEN CASE WHEN d.claimed_by IS NULL THEN 'pending' ELSE 'sending' END
+         WHEN s.id IS NOT NULL THEN 'scheduled' END AS state,
+    coalesce(t.reason, d.reason) AS reason,
+    coalesce(t.claimed_at, d.claimed_at) AS claimed_at,
+    coalesce(t.doubt_since, d.doubt_since) AS doubt_since,
+    t.settled_at
+"""
+_PLACES = """
+    LEFT JOIN LATERAL (SELECT * FROM settlements x WHERE x.id = o.id LIMIT 1) AS t ON true
+    LEFT JOIN LATERAL (SELECT * FROM deliveries x WHERE x.id = o.id LIMIT 1) AS d ON true
+    LEFT JOIN LATERAL (SELECT * FROM scheduled_sends x WHERE x.id = o.id LIMIT 1) AS s ON true
+"""
+OF_USERS = f"""
+    SELECT {_STANDING}
+      FROM unnest($1::text[]) AS u (user_id),
+           LATERAL (SELECT * FROM outbox o WHERE o.user_id = u.user_id ORDER BY o.user_id, o.kind LIMIT 1000) AS o
+      {_PLACES}
+"""  # noqa: S608 - constants of ours
+
+
+async def of_users(conn: Connection, user_ids: Sequence[str]) -> dict[str, list[NotificationRow]]:
+    """Each user's notifications and where they stand, in order of kind. One snapshot: no row is seen twice or nowhere."""
+    found: dict[str, list[NotificationRow]] = {user_id: [] for user_id in user_ids}
+    for row in await conn.fetch(OF_USERS, list(user_ids)):
+        found[row["user_id"]].append(_row(row))
+    return found
+
+
+def _row(row: Row) -> NotificationRow:
+    return NotificationRow(
+        id=row["id"],
+        user_id=row["user_id"],
+        kind=row["kind"],
+        state=State(row["state"]),
+        reason=row["reason"],
+        decided_at=row["decided_at"],
+        due_at=row["due_at"],
+        cancel_on=tuple(row["cancel_on"]),
+        cancel_from=row["cancel_from"],
+        claimed_at=row["claimed_at"],
+        doubt_since=row["doubt_since"],
+        settled_at=row["settled_at"],
+    )

@@ -1,0 +1,33 @@
+"""Process starts and their last sign of life."""
+
+from __future__ import annotations
+
+from notifier.store.database import Connection
+
+BEAT = """
+    INSERT INTO workers (id, role, host, pid) VALUES ($1, $2, $3, $4)
+        ON CONFLICT (id) DO UPDATE SET heartbeat_at = now()
+"""
+
+
+async def beat(conn: Connection, process_id: str, role: str, host: str, pid: int) -> None:
+    """Say that this process lives."""
+    await conn.execute(BEAT, process_id, role, host, pid)
+
+
+SWEEP = (
+    "DELETE FROM workers WHERE id IN (SELECT id FROM workers WHERE heartbeat_at < now() - interval '1 day' LIMIT 500)"
+)
+
+
+async def sweep(conn: Connection) -> None:
+    """Forget processes that have been silent for a day."""
+    await conn.execute(SWEEP)
+
+
+LEAVE = "DELETE FROM workers WHERE id = $1"
+
+
+async def leave(conn: Connection, process_id: str) -> None:
+    """This process ends in order."""
+    await conn.execute(LEAVE, process_id)

@@ -1,0 +1,217 @@
+"""One claimed notification, from the claim to what is to be written about it."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from typing import assert_never
+
+from notifier import observe
+from notifier.clock import boot_clock
+from notifier.domain.message import Template, TemplateBroken, render
+from notifier.domain.notification import Settlement, State, may_repeat, settle, stopped_by_rule
+from notifier.domain.provider_key import provider_key
+from notifier.domain.retry import RetryPolicy
+from notifier.failpoints import Point, is_armed, reach
+from notifier.runtime import Runtime
+from notifier.store import deliveries, templates
+from notifier.store.database import RETRYABLE, UNAVAILABLE
+from notifier.store.deliveries import Call, Claim, Result
+from notifier.worker.breaker import Breaker
+from providers.base import (
+    Accepted,
+    Ambiguous,
+    BodyMismatch,
+    ConfigError,
+    Duplicate,
+    Message,
+    Outcome,
+    Provider,
+    Rejected,
+    RetryLater,
+)
+
+_DATABASE_ERRORS = (*RETRYABLE, *UNAVAILABLE)
+_NOT_BEGUN = Settlement(State.PENDING, None, doubt=False, counted=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A claim in this process's hands. `until`: boot-clock second at which it runs out, reckoned from before the claim
+    statement, so never later than the database says. `probe`: it asks whether the provider is back.
+    """
+
+    claim: Claim
+    until: float
+    probe: bool
+
+
+@dataclass(slots=True)
+class Deliverer:
+    """Delivers claims of one worker through one provider."""
+
+    runtime: Runtime
+    provider: Provider
+    breaker: Breaker
+    stopping: bool = False
+    _known: dict[str, Template] = field(default_factory=dict)
+
+    @property
+    def policy(self) -> RetryPolicy:
+        """The retry policy as the settings have it."""
+        settings = self.runtime.settings
+        return RetryPolicy(
+            first_s=settings.backoff_first_s,
+            max_s=settings.backoff_max_s,
+            attempts_max=settings.attempts_max,
+            give_up_after=timedelta(seconds=settings.give_up_after_s),
+        )
+
+    async def deliver(self, held: Held) -> Result:
+        """Take one claim to its result, with one call at most. A database error before the call gives the claim back."""
+        try:
+            return await self._deliver(held)
+        except _DATABASE_ERRORS as error:
+            observe.log().warning("given_back", notification=str(held.claim.id), error=type(error).__name__)
+            return self._result(held.claim, _NOT_BEGUN, None)
+
+    async def _deliver(self, held: Held) -> Result:
+        claim = held.claim
+        await reach(Point.WORKER_AFTER_CLAIM)
+        stopped = self._last_step(claim)
+        if stopped is not None:
+            return self._result(claim, stopped, None)
+        assert claim.recipient is not None
+        try:
+            message = await self._render(claim)
+        except TemplateBroken as error:
+            observe.log().error("template_broken", notification=str(claim.id), kind=claim.kind, error=str(error))
+            return self._result(claim, stopped_by_rule("template_error", claim.in_doubt, State.FAILED), None)
+        if not self.provider.traits.has_keys and not self._too_late_to_call(held):
+            async with self.runtime.database.connection() as conn:
+                if not await deliveries.begin(conn, claim, self.runtime.process_id):
+                    return self._result(claim, _NOT_BEGUN, None)  # lost: giving it back will find that too
+        await reach(Point.WORKER_AFTER_BEGIN)
+        if self._too_late_to_call(held):
+            return self._result(claim, _NOT_BEGUN, None)
+        await reach(Point.WORKER_BEFORE_SEND)
+        return await self._call(held, message)
+
+    def _last_step(self, claim: Claim) -> Settlement | None:
+        """Whatever stops a claimed notification without a call; in doubt it ends uncertain, never more."""
+        doubt = claim.in_doubt
+        if doubt and not self._may_repeat(claim):
+            return Settlement(State.UNCERTAIN, self._why_not_again(claim), True, counted=False)
+        if claim.attempts > self.policy.attempts_max:
+            return stopped_by_rule("attempts_exhausted", doubt, State.FAILED)
+        if claim.recipient is None:
+            return stopped_by_rule("no_recipient", doubt)
+        if claim.suppressed is not None:
+            return stopped_by_rule("suppressed", doubt)
+        only_to = self.runtime.settings.only_to
+        if only_to is not None and not any(fnmatchcase(claim.recipient.lower(), pattern) for pattern in only_to):
+            return stopped_by_rule("not_allowed", doubt)
+        return None
+
+    def _may_repeat(self, claim: Claim, took_s: float = 0.0) -> bool:
+        """Whether a call under the same key is harmless for as long as a claim may last from now."""
+        traits = self.provider.traits
+        margin_s = self.runtime.settings.claim_ttl_s
+        left = traits.window - timedelta(seconds=(claim.doubt_age_s or 0.0) + took_s + margin_s)
+        return may_repeat(traits.has_keys, claim.provider == traits.account, left)
+
+    def _why_not_again(self, claim: Claim) -> str:
+        traits = self.provider.traits
+        if not traits.has_keys:
+            return "no_provider_key"
+        return "provider_changed" if claim.provider != traits.account else "window_passed"
+
+    def _too_late_to_call(self, held: Held) -> bool:
+        """The last look: no call starts when less than one time-out of the claim is left, or we hold calls back."""
+        if self.stopping or (self.breaker.is_open and not held.probe):
+            return True
+        return held.until - boot_clock() < self.runtime.settings.provider_timeout_s
+
+    async def _render(self, claim: Claim) -> Message:
+        template = self._known.get(claim.template_hash)
+        if template is None:
+            async with self.runtime.database.connection() as conn:
+                template = await templates.find(conn, claim.template_hash)
+            if template is None:
+                raise TemplateBroken("the template this notification was frozen to is not in the database")
+            self._known[claim.template_hash] = template
+        assert claim.recipient is not None
+        return render(template, claim.data, sender=self.runtime.settings.mail_from, to=claim.recipient, kind=claim.kind)
+
+    async def _call(self, held: Held, message: Message) -> Result:
+        claim = held.claim
+        key = provider_key(self.runtime.namespace, claim.user_id, claim.kind, claim.resend_number)
+        context = {
+            "worker": self.runtime.process_id,
+            "generation": str(claim.generation),
+            "user": claim.user_id,
+            "kind": claim.kind,
+        }
+        began = boot_clock()
+        outcome = await self.provider.send(
+            message, key, context, written=_mid_send if is_armed(Point.WORKER_MID_SEND) else None
+        )
+        ended = boot_clock()
+        await reach(Point.WORKER_AFTER_SEND)
+        self.breaker.note(outcome, time.monotonic())
+        observe.ATTEMPTS.labels(self.provider.traits.name, outcome_name(outcome)).inc()
+        observe.PROVIDER_SECONDS.observe(ended - began)
+        settlement = settle(
+            outcome,
+            policy=self.policy,
+            attempt=claim.attempts,
+            waits=claim.waits,
+            doubt=claim.in_doubt,
+            may_repeat=self._may_repeat(claim, took_s=boot_clock() - self._claimed_at(held)),
+            given_up_waiting=claim.open_for_s > self.runtime.settings.give_up_after_s,
+            jitter=random.random(),
+            probe=held.probe,
+        )
+        call = Call(
+            outcome_name(outcome),
+            getattr(outcome, "reason", None),
+            getattr(outcome, "message_id", None),
+            began=began,
+            took_s=ended - began,
+        )
+        return self._result(claim, settlement, call)
+
+    def _claimed_at(self, held: Held) -> float:
+        return held.until - self.runtime.settings.claim_ttl_s
+
+    def _result(self, claim: Claim, settlement: Settlement, call: Call | None) -> Result:
+        decided_by = f"worker:{self.runtime.process_id}" if call else f"rule:{settlement.reason}"
+        return Result(claim, settlement, call, decided_by)
+
+
+async def _mid_send() -> None:
+    await reach(Point.WORKER_MID_SEND)
+
+
+def outcome_name(outcome: Outcome) -> str:
+    """The word the contract has for it."""
+    match outcome:
+        case Accepted():
+            return "accepted"
+        case Duplicate():
+            return "duplicate"
+        case Rejected():
+            return "rejected"
+        case RetryLater():
+            return "retry_later"
+        case Ambiguous():
+            return "ambiguous"
+        case BodyMismatch():
+            return "body_mismatch"
+        case ConfigError():
+            return "config_error"
+        case _:
+            assert_never(outcome)

@@ -1,0 +1,200 @@
+"""The worker: claim, fill the slots, renew leases, settle in batches, drain on stop."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import UUID
+
+from notifier import observe
+from notifier.clock import boot_clock
+from notifier.runtime import Runtime, background, open_runtime
+from notifier.settings import Settings
+from notifier.side_door import side_door
+from notifier.store import deliveries
+from notifier.store.database import RETRYABLE, UNAVAILABLE
+from notifier.store.deliveries import Claim, Claimant
+from notifier.worker.breaker import Breaker
+from notifier.worker.deliver import Deliverer, Held
+from notifier.worker.settling import Settler
+from providers import build
+from providers.base import Provider
+
+DRAIN_SETTLE_S = 5.0  # after the calls have ended, how long the last results may take to be written
+
+
+@dataclass(slots=True)
+class Worker:
+    """One worker process: what it holds and what wakes it."""
+
+    runtime: Runtime
+    provider: Provider
+    stop: asyncio.Event
+    breaker: Breaker = field(default_factory=Breaker)
+    _held: dict[UUID, Held] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _looked_at: float = 0.0
+    deliverer: Deliverer = field(init=False)
+    settler: Settler = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Tie the parts together."""
+        self.deliverer = Deliverer(self.runtime, self.provider, self.breaker)
+        self.settler = Settler(self.runtime, self._written)
+
+    @property
+    def _claimant(self) -> Claimant:
+        traits = self.provider.traits
+        return Claimant(
+            worker=self.runtime.process_id,
+            ttl=timedelta(seconds=self.runtime.settings.claim_ttl_s),
+            templates={kind: template.hash for kind, template in self.runtime.templates.items()},
+            provider=traits.name,
+            account=traits.account,
+            has_keys=traits.has_keys,
+        )
+
+    async def run(self) -> None:
+        """Work until told to stop, then drain."""
+        async with background(self.settler.run(), self._renew(), self.runtime.wakeup.listen(self._wake.set)):
+            stopping = asyncio.create_task(self.stop.wait())
+            try:
+                while not self.stop.is_set():
+                    more = await self._claim_once()
+                    if not more:
+                        await self._sleep(stopping)
+            finally:
+                stopping.cancel()
+            await self._drain()
+
+    async def _sleep(self, stopping: asyncio.Task[bool]) -> None:
+        """Wait for a nudge, a free slot with work left, the next probe, or the poll interval."""
+        wait_s = self.runtime.settings.poll_s
+        if self.breaker.is_open:
+            wait_s = min(wait_s, max(0.01, self.breaker.probe_at - time.monotonic()))
+        waking = asyncio.create_task(self._wake.wait())
+        try:
+            await asyncio.wait({waking, stopping}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waking.cancel()
+        self._wake.clear()
+
+    async def _claim_once(self) -> bool:
+        """Claim what the slots allow and start delivering. Returns whether there is likely more to claim now."""
+        free = self.runtime.settings.worker_concurrency - len(self._held)
+        limit = self.breaker.allowance(free, time.monotonic())
+        if limit <= 0:
+            return False
+        probe = self.breaker.is_open
+        try:
+            claims = await self._claim(limit, probe=probe)
+        except (*RETRYABLE, *UNAVAILABLE) as error:
+            observe.log().warning("claim_failed", error=type(error).__name__)
+            return False
+        return len(claims) == limit and not probe and len(self._held) < self.runtime.settings.worker_concurrency
+
+    async def _claim(self, limit: int, *, probe: bool) -> list[Claim]:
+        claimant = self._claimant
+        kinds = list(claimant.templates)
+        random.shuffle(kinds)  # so that a long queue of one kind does not always come first
+        claims: list[Claim] = []
+        async with self.runtime.database.connection() as conn:
+            if time.monotonic() - self._looked_at >= self.runtime.settings.poll_s:
+                self._looked_at = time.monotonic()
+                claims += self._hold(await self._take_over(conn, claimant, kinds, limit), probe=probe)
+            if len(claims) < limit:
+                until = boot_clock() + self.runtime.settings.claim_ttl_s
+                found = await deliveries.claim(conn, claimant, kinds, limit - len(claims))
+                claims += self._hold((found, until), probe=probe)
+        return claims
+
+    async def _take_over(
+        self, conn: deliveries.Connection, claimant: Claimant, kinds: list[str], limit: int
+    ) -> tuple[list[Claim], float]:
+        """Claim rows whose claim ran out, but leave those whose owner still renews its lease, for a while."""
+        expired = await deliveries.expired(conn, claimant)
+        if not expired:
+            return [], 0.0
+        patient = {row.id: row.claimed_by for row in expired if not row.overdue}
+        held = await self.runtime.leases.held(patient)
+        ids = [row.id for row in expired if row.id not in held and row.id not in self._held][:limit]
+        if not ids:
+            return [], 0.0
+        until = boot_clock() + self.runtime.settings.claim_ttl_s
+        claims = await deliveries.take_over(conn, claimant, kinds, ids)
+        observe.CLAIMS_RECOVERED.inc(len(claims))
+        observe.LOST_RACES.labels("take_over").inc(len(ids) - len(claims))
+        return claims, until
+
+    def _hold(self, claimed: tuple[list[Claim], float], *, probe: bool) -> list[Claim]:
+        claims, until = claimed
+        for claim in claims:
+            held = Held(claim, until, probe)
+            self._held[claim.id] = held
+            task = asyncio.create_task(self._deliver(held))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            if claim.first_attempt:
+                observe.DUE_LATENESS.observe(max(0.0, claim.due_late_s))
+        observe.IN_HAND.set(len(self._held))
+        return claims
+
+    async def _deliver(self, held: Held) -> None:
+        try:
+            result = await self.deliverer.deliver(held)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the top of one delivery: the claim runs out and is taken over
+            observe.log().error("delivery_broke", notification=str(held.claim.id), error=type(error).__name__)
+            self._written([held.claim.id])
+        else:
+            self.settler.put(result)
+
+    def _written(self, ids: list[UUID] | tuple[UUID, ...]) -> None:
+        for notification in ids:
+            self._held.pop(notification, None)
+        observe.IN_HAND.set(len(self._held))
+        self._wake.set()
+
+    async def _renew(self) -> None:
+        """Keep the leases of claims that have been in hand for more than a third of their time."""
+        ttl = timedelta(seconds=self.runtime.settings.claim_ttl_s)
+        third_s = ttl.total_seconds() / 3
+        while True:
+            await asyncio.sleep(third_s / 2)
+            old = [key for key, held in self._held.items() if boot_clock() - (held.until - third_s * 3) > third_s]
+            await self.runtime.leases.renew(old, self.runtime.process_id, ttl)
+
+    async def _drain(self) -> None:
+        """Claim no more; what has not begun goes back by itself; calls may end; what is cut is in doubt."""
+        self.deliverer.stopping = True
+        deadline = time.monotonic() + self.runtime.settings.stop_grace_s
+        while self._tasks and time.monotonic() < deadline:
+            await asyncio.wait(set(self._tasks), timeout=max(0.0, deadline - time.monotonic()))
+        for task in set(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            async with asyncio.timeout(DRAIN_SETTLE_S):
+                await self.settler.drained()
+        except TimeoutError:
+            observe.log().warning("results_unwritten", results=len(self._held))
+
+
+async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str, str], None]) -> None:
+    """Run one worker until `stop`; `ready` hears its own address and that of its metrics."""
+    provider = build(settings)
+    try:
+        async with (
+            open_runtime(settings, "worker") as runtime,
+            side_door(settings.host, settings.metrics_port) as url,
+        ):
+            ready(url, f"{url}/metrics")
+            await Worker(runtime, provider, stop).run()
+    finally:
+        await provider.close()

@@ -1,0 +1,129 @@
+"""Writing results in batches until they are written or refused: a database error is not a failed send."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import structlog
+
+from notifier import observe
+from notifier.domain.notification import State
+from notifier.failpoints import Point, reach
+from notifier.runtime import Runtime
+from notifier.store import deliveries
+from notifier.store.database import RETRYABLE, UNAVAILABLE
+from notifier.store.deliveries import Result
+
+BATCH_MAX = 500
+RETRY_FIRST_S = 0.1
+RETRY_MAX_S = 2.0
+
+
+@dataclass(slots=True)
+class Settler:
+    """Takes results from the deliverer and writes them. `written` hears how many claims are no longer in hand."""
+
+    runtime: Runtime
+    written: Callable[[Sequence[UUID]], None]
+    _results: list[Result] = field(default_factory=list)
+    _come: asyncio.Event = field(default_factory=asyncio.Event)
+    _idle: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def put(self, result: Result) -> None:
+        """Hand over one result."""
+        self._results.append(result)
+        self._idle.clear()
+        self._come.set()
+
+    async def drained(self) -> None:
+        """Wait until everything handed over is written."""
+        if self._results or not self._idle.is_set():
+            await self._idle.wait()
+
+    async def run(self) -> None:
+        """Write batches, for ever. Whatever has come by the time the last batch is done is the next batch."""
+        while True:
+            if not self._results:
+                self._idle.set()
+                await self._come.wait()
+            self._come.clear()
+            batch, self._results = self._results[:BATCH_MAX], self._results[BATCH_MAX:]
+            if not batch:
+                continue
+            self._idle.clear()
+            await reach(Point.WORKER_BEFORE_SETTLE)
+            await self._write_until_answered(batch)
+            self.written([result.claim.id for result in batch])
+            await reach(Point.WORKER_AFTER_SETTLE)
+
+    async def _write_until_answered(self, batch: Sequence[Result]) -> None:
+        wait_s = RETRY_FIRST_S
+        while True:
+            try:
+                await self._write(batch)
+            except (*RETRYABLE, *UNAVAILABLE) as error:
+                observe.log().warning("settle_failed", error=type(error).__name__, results=len(batch))
+            else:
+                return
+            await asyncio.sleep(wait_s)
+            wait_s = min(wait_s * 2, RETRY_MAX_S)
+
+    async def _write(self, batch: Sequence[Result]) -> None:
+        """One statement for what is closed, one for what goes back; both may be repeated after a lost answer."""
+        closed = [result for result in batch if result.settlement.state is not State.PENDING]
+        back = [result for result in batch if result.settlement.state is State.PENDING]
+        async with self.runtime.database.connection() as conn:
+            if closed:
+                ours = await deliveries.settle(conn, self.runtime.process_id, closed)
+                lost = [result for result in closed if result.claim.id not in ours]
+                if lost:
+                    await self._lose(conn, lost)
+                for result in closed:
+                    if result.claim.id in ours:
+                        _count(result, ours[result.claim.id])
+            if back:
+                returned = await deliveries.put_back(conn, self.runtime.process_id, back)
+                gone = [r for r in back if r.claim.id not in returned]
+                _count_lost([r for r in gone if r.call is not None], "settle")
+                observe.LOST_RACES.labels("give_back").inc(sum(1 for r in gone if r.call is None))
+
+    async def _lose(self, conn: deliveries.Connection, lost: Sequence[Result]) -> None:
+        """Lost claims change nothing, but what they know for certain still counts."""
+        ours_after_all = await deliveries.settled_by_us(conn, self.runtime.process_id, lost)
+        _count_lost([r for r in lost if r.claim.id not in ours_after_all], "settle")
+        certain = [r for r in lost if r.settlement.state is State.SENT and r.claim.id not in ours_after_all]
+        if certain:
+            found = await deliveries.late_evidence(conn, self.runtime.process_id, certain)
+            for notification in found:
+                _log().info("late_evidence", notification=str(notification))
+
+
+def _count(result: Result, open_s: float) -> None:
+    settlement = result.settlement
+    observe.SETTLED.labels(settlement.state.value, settlement.reason or "").inc()
+    if settlement.state is State.SENT:
+        observe.EVENT_TO_SENT.observe(max(0.0, open_s))
+    else:
+        _log().warning(
+            "settled",
+            notification=str(result.claim.id),
+            generation=result.claim.generation,
+            state=settlement.state.value,
+            reason=settlement.reason,
+        )
+
+
+def _count_lost(lost: Sequence[Result], move: str) -> None:
+    if lost:
+        observe.STALE_SETTLES.inc(len(lost))
+        observe.LOST_RACES.labels(move).inc(len(lost))
+        for result in lost:
+            _log().warning("lost_claim", notification=str(result.claim.id), generation=result.claim.generation)
+
+
+def _log() -> structlog.typing.FilteringBoundLogger:
+    logger: structlog.typing.FilteringBoundLogger = observe.log()
+    return logger

@@ -1,0 +1,226 @@
+"""The way out to the mock provider: Resend's wire format over HTTP, every failure told as an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import Payload
+
+from providers.base import Ambiguous, Family, Message, Outcome, RetryLater, Traits, Written
+from providers.resend_answers import Answer, classify
+
+ANSWER_BYTES_MAX = 65_536
+CONTEXT_HEADERS = {
+    "worker": "X-Notifier-Worker",
+    "generation": "X-Notifier-Generation",
+    "user": "X-Notifier-User",
+    "kind": "X-Notifier-Kind",
+}
+_PLAIN = string.punctuation.replace(
+    "%", ""
+)  # all visible ASCII beside letters and digits, which quote() keeps anyway
+
+
+class MockProvider:
+    """A client of the mock provider. Connections are opened with the first call, inside the running loop."""
+
+    def __init__(
+        self,
+        *,
+        base_url: str,
+        api_key: str,
+        family: Family,
+        window: timedelta,
+        timeout_s: float,
+        concurrency: int,
+    ) -> None:
+        base_url = base_url.rstrip("/")
+        if urlsplit(base_url).scheme not in {"http", "https"} or not urlsplit(base_url).hostname:
+            raise ValueError(f"the mock provider's address {base_url!r} must look like http://host:port")
+        account = hashlib.sha256(f"{base_url}\n{api_key}".encode()).hexdigest()[:12]
+        self._traits = Traits("mock", f"mock:{account}", family, window)
+        self._url = f"{base_url}/emails"
+        self._headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
+        self._timeout_s = timeout_s
+        self._concurrency = concurrency
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    @property
+    def traits(self) -> Traits:
+        """What may be assumed; constant for the life of the object."""
+        return self._traits
+
+    async def send(
+        self, message: Message, key: str, context: Mapping[str, str], written: Written | None = None
+    ) -> Outcome:
+        """Make one call; raises nothing but what `written` itself raises, and CancelledError.
+
+        A failure before the request starts to go out is certain (nothing was taken); from then on it is a doubt.
+        """
+        if self._closed:
+            return RetryLater("client_closed", answered=False)
+        call = _Call(written)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                answer = await self._post(call, _serialise(message), self._call_headers(key, context))
+        except TimeoutError:
+            outcome: Outcome = call.broken("timeout", "connect_timeout")
+        except (aiohttp.ServerDisconnectedError, ConnectionError):
+            outcome = call.broken("disconnected", "connect_failed")
+        except (aiohttp.ClientError, OSError, ValueError):
+            outcome = call.broken("connection_broken", "connect_failed")
+        else:
+            outcome = classify(answer, datetime.now(UTC))
+        if call.callers_error is not None:
+            raise call.callers_error
+        return outcome
+
+    async def close(self) -> None:
+        """Let go of connections; a call still under way ends in doubt."""
+        self._closed = True
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _post(self, call: _Call, body: bytes, headers: Mapping[str, str]) -> Answer:
+        request_body = _Body(body, call)
+        async with self._open().post(
+            self._url, data=request_body, headers=headers, allow_redirects=False, trace_request_ctx=call
+        ) as response:
+            await request_body.done.wait()
+            answer_headers = {name.lower(): value for name, value in response.headers.items()}
+            return Answer(response.status, answer_headers, await _read(response))
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            trace = aiohttp.TraceConfig()
+            trace.on_request_headers_sent.append(_mark_started)
+            self._session = aiohttp.ClientSession(
+                # force_close: without keys a doubt cannot be asked away, and an idle connection that has
+                # died unnoticed would make one for nothing.
+                connector=aiohttp.TCPConnector(
+                    limit=self._concurrency, force_close=not self._traits.has_keys
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None),  # send() sets one for the whole
+                trace_configs=[trace],
+                headers={"User-Agent": "notifier"},
+            )
+        return self._session
+
+    def _call_headers(self, key: str, context: Mapping[str, str]) -> dict[str, str]:
+        headers = dict(self._headers)
+        if self._traits.has_keys:
+            headers["Idempotency-Key"] = key
+        for name, header in CONTEXT_HEADERS.items():
+            if name in context:
+                headers[header] = quote(context[name], safe=_PLAIN, errors="surrogatepass")
+        return headers
+
+
+@dataclass(slots=True)
+class _Call:
+    """How far one call has come."""
+
+    written: Written | None
+    started: bool = False
+    callers_error: Exception | None = None
+
+    def broken(self, doubtful: str, certain: str) -> Outcome:
+        """The outcome of a call that ended without an answer."""
+        return Ambiguous(doubtful) if self.started else RetryLater(certain, answered=False)
+
+
+async def _mark_started(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: object) -> None:
+    """A connection stands and the next thing to happen is the first byte: from here on nothing is certain."""
+    call: _Call = context.trace_request_ctx
+    call.started = True
+
+
+class _Body(Payload):
+    """Ready bytes that tell when they have left this process."""
+
+    _autoclose = True
+
+    def __init__(self, body: bytes, call: _Call) -> None:
+        super().__init__(body, content_type="application/json")
+        self._size = len(body)
+        self._body = body
+        self._call = call
+        self.done = asyncio.Event()
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return self._body.decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        await self.write_with_length(writer, None)
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """Write everything; with a `written` to call, wait for the socket to have it all first."""
+        try:
+            if self._call.written is None:
+                await writer.write(self._body)
+            else:
+                await _write_through(writer, self._body)
+                await self._tell(self._call.written)
+        finally:
+            self.done.set()
+
+    async def _tell(self, written: Written) -> None:
+        try:
+            await written()
+        except Exception as error:
+            self._call.callers_error = error  # aiohttp would wrap it; it belongs to the caller of send()
+            raise
+
+
+async def _write_through(writer: AbstractStreamWriter, body: bytes) -> None:
+    """Write, and return when the kernel holds the last byte: a SIGKILL after that takes nothing back."""
+    transport = writer.transport
+    if transport is not None:
+        transport.set_write_buffer_limits(high=0)  # drain() then waits for an empty buffer
+    await writer.write(body)
+    await writer.drain()
+    if transport is not None:
+        transport.set_write_buffer_limits()
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes | None:
+    """The body, or None where it breaks off or never ends: the status may be enough all the same."""
+    body = b""
+    try:
+        async for chunk in response.content.iter_any():
+            body += chunk
+            if len(body) > ANSWER_BYTES_MAX:
+                response.close()
+                return None
+    except (aiohttp.ClientError, OSError) as error:
+        if isinstance(error, TimeoutError):
+            raise
+        return None
+    return body
+
+
+def _serialise(message: Message) -> bytes:
+    """The body's bytes: a pure function of the message, so that a repeat is byte for byte the same."""
+    body: dict[str, object] = {"from": message.sender, "to": [message.to], "subject": message.subject}
+    if message.html:
+        body["html"] = message.html
+    if message.text:
+        body["text"] = message.text
+    if message.headers:
+        body["headers"] = dict(message.headers)
+    if message.tags:
+        body["tags"] = [{"name": name, "value": value} for name, value in message.tags.items()]
+    return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
