@@ -108,11 +108,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Remember what was skipped and must not be."""
-    if (
-        report.skipped
-        and not hasattr(report, "wasxfail")
-        and any(mark in report.keywords for mark in MUST_RUN)
-    ):
+    if report.skipped and not hasattr(report, "wasxfail") and any(mark in report.keywords for mark in MUST_RUN):
         _skipped.append(report.nodeid)
 
 

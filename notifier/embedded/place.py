@@ -72,9 +72,7 @@ def _account() -> Account:
             continue
         if entry.pw_uid != 0:
             return Account(name, entry.pw_uid, entry.pw_gid)
-    raise NotReady(
-        f"PostgreSQL does not run as root, and there is no account postgres or nobody here: {OWN_SERVER}"
-    )
+    raise NotReady(f"PostgreSQL does not run as root, and there is no account postgres or nobody here: {OWN_SERVER}")
 
 
 def _shared_root(data_dir: Path, shared: Path) -> Path:

@@ -92,9 +92,7 @@ def _url(port: int, password: str, database: str = NAME) -> str:
 
 
 def _server(port: int, password: str, process: subprocess.Popen[bytes]) -> Server:
-    return Server(
-        "postgres", _url(port, password), port, process.pid, birth(process.pid) or "", process=process
-    )
+    return Server("postgres", _url(port, password), port, process.pid, birth(process.pid) or "", process=process)
 
 
 # A server that is there already
@@ -237,9 +235,7 @@ async def _launch(data_dir: Path, place: Place, password: str, *, durable: bool)
         await asyncio.sleep(0.2)
 
 
-async def _attempt(
-    place: Place, port: int, password: str, log: Path, *, durable: bool
-) -> tuple[Server | None, str]:
+async def _attempt(place: Place, port: int, password: str, log: Path, *, durable: bool) -> tuple[Server | None, str]:
     """Start once. Answers the server, or what it wrote before it gave up."""
     settings = SMALL_SERVER | ({} if durable else THROW_AWAY)
     argv: list[str | Path] = [place.bin / "postgres", "-D", place.data, "-p", str(port)]

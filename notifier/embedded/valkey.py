@@ -55,9 +55,7 @@ async def start_valkey(data_dir: Path) -> Server:
         data_dir = make_data_dir(data_dir)
         directory = make_data_dir(data_dir / "valkey")
         password = make_once(data_dir / "valkey_password", secrets.token_hex(24))
-        return await _adopt(data_dir, directory, password) or await _launch(
-            data_dir, directory, password, program
-        )
+        return await _adopt(data_dir, directory, password) or await _launch(data_dir, directory, password, program)
 
 
 def find_program() -> Path:
@@ -102,9 +100,7 @@ async def _launch(data_dir: Path, directory: Path, password: str, program: Path)
         output = log_since(log, offset)
         if "Address already in use" not in output or time.monotonic() > deadline:
             tail = "\n".join(output.splitlines()[-5:])
-            raise NotReady(
-                f"Valkey did not start in {directory}; its log: {log}. It said:\n{tail}\nOr {WITHOUT}"
-            )
+            raise NotReady(f"Valkey did not start in {directory}; its log: {log}. It said:\n{tail}\nOr {WITHOUT}")
         port = free_port()
 
 
@@ -116,9 +112,7 @@ def _spawn(program: Path, directory: Path, port: int, password: str, log: Path) 
     return spawn([program, config], log=log, cwd=directory)
 
 
-async def _wait(
-    process: subprocess.Popen[bytes], directory: Path, port: int, password: str, deadline: float
-) -> bool:
+async def _wait(process: subprocess.Popen[bytes], directory: Path, port: int, password: str, deadline: float) -> bool:
     try:
         while process.poll() is None and time.monotonic() < deadline:
             if await _works_in(directory, port, password):

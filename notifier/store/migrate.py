@@ -73,9 +73,7 @@ async def check(database_url: str) -> None:
             await conn.close(timeout=CONNECT_TIMEOUT_S)
     if found != head():
         _refuse_newer(found, migrations())
-        raise NotReady(
-            f"the schema is at revision {found}, this build needs {head()}: run `notifier migrate`"
-        )
+        raise NotReady(f"the schema is at revision {found}, this build needs {head()}: run `notifier migrate`")
 
 
 def migrations() -> Path:
@@ -88,9 +86,7 @@ def head(directory: Path | None = None) -> str:
     chain = _chain(directory or migrations())
     heads = set(chain) - set(chain.values())
     if len(heads) > 1:
-        raise NotReady(
-            f"this build is broken: its migrations end in {len(heads)} places ({', '.join(sorted(heads))})"
-        )
+        raise NotReady(f"this build is broken: its migrations end in {len(heads)} places ({', '.join(sorted(heads))})")
     return heads.pop() if heads else NOTHING_YET
 
 
@@ -100,9 +96,7 @@ def _chain(directory: Path) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for file in sorted((directory / "versions").glob("[0-9]*.py")):
         names = dict(_assignments(ast.parse(file.read_text(encoding="utf-8"))))
-        found[str(names["revision"])] = (
-            None if names["down_revision"] is None else str(names["down_revision"])
-        )
+        found[str(names["revision"])] = None if names["down_revision"] is None else str(names["down_revision"])
     return found
 
 
@@ -156,9 +150,7 @@ async def _upgrade(database_url: str, directory: Path) -> None:
         "postgresql+asyncpg://",
         poolclass=NullPool,
         # asyncpg reads the URL itself, so a URL means here what it means elsewhere
-        async_creator=lambda: asyncpg.connect(
-            database_url, timeout=CONNECT_TIMEOUT_S, statement_cache_size=0
-        ),
+        async_creator=lambda: asyncpg.connect(database_url, timeout=CONNECT_TIMEOUT_S, statement_cache_size=0),
     )
     async with engine.connect() as connection:
         await connection.run_sync(_run_alembic, directory)
@@ -188,9 +180,7 @@ def _explained(database_url: str) -> Iterator[None]:
     try:
         yield
     except (OSError, TimeoutError, asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError) as error:
-        raise NotReady(
-            f"no PostgreSQL answers at {where} ({error or type(error).__name__}): is it up?"
-        ) from error
+        raise NotReady(f"no PostgreSQL answers at {where} ({error or type(error).__name__}): is it up?") from error
     except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
         raise NotReady(
             f"the PostgreSQL at {where} does not let us in: {error}. Look at NOTIFIER_DATABASE_URL"

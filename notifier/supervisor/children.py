@@ -137,7 +137,7 @@ class Child:
         return {name: value for name, value in os.environ.items() if name.upper() not in self.env} | self.env
 
     async def _watch_ready(self, pid: int) -> None:
-        while (note := read_note(self._ready_file)).get("pid") != pid:
+        while (note := read_note(self._ready_file)).get("pid") != pid:  # noqa: ASYNC110 - another process says it
             await asyncio.sleep(POLL_S)
         self.url = reachable(note.get("url"))
         self.metrics = reachable(note.get("metrics"))

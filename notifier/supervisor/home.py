@@ -87,9 +87,7 @@ async def await_ports(settings: Settings, home: Home, *, with_mock: bool) -> Non
     )
     deadline = time.monotonic() + settings.stop_grace_s + 5
     said = False
-    while taken := [
-        (name, port) for name, port in wanted.items() if port and not _is_free(settings.host, port)
-    ]:
+    while taken := [(name, port) for name, port in wanted.items() if port and not _is_free(settings.host, port)]:
         name, port = taken[0]
         leftovers = _leftovers(home)
         if not leftovers:

@@ -12,9 +12,7 @@ from rich.markup import escape
 EVENT = '{"id":"evt_1","type":"user.signed_up","user":{"id":"u_1","email":"ada@example.com","name":"Ada"}}'
 
 
-def announce(
-    *, api: str, mock: str | None, data_dir: Path, postgres: str, redis: str, seconds: float
-) -> None:
+def announce(*, api: str, mock: str | None, data_dir: Path, postgres: str, redis: str, seconds: float) -> None:
     """Print the addresses and a first event to send."""
     where = shlex.quote(_short(data_dir))
     rows = [

@@ -30,14 +30,12 @@ GRACE_EXTRA_S = 5.0
 log = structlog.get_logger(__name__)
 
 
-async def run(
-    settings: Settings, *, ready_file: Path | None = None, program: Sequence[str] = PROGRAM
-) -> None:
+async def run(settings: Settings, *, ready_file: Path | None = None, program: Sequence[str] | None = None) -> None:
     """Run everything until SIGINT or SIGTERM. Raises NotReady or ChildFailed when it cannot be done."""
     started = time.monotonic()
     signals = Signals()
     with open_home(settings.data_dir) as home:
-        supervisor = Supervisor(settings, home, ready_file=ready_file, program=program)
+        supervisor = Supervisor(settings, home, ready_file=ready_file, program=program or PROGRAM)
         with signals.listening():
             working = asyncio.create_task(supervisor.work(started))
             stopping = asyncio.create_task(signals.stop.wait())
@@ -84,9 +82,7 @@ class Signals:
 class Supervisor:
     """Everything of one run."""
 
-    def __init__(
-        self, settings: Settings, home: Home, *, ready_file: Path | None, program: Sequence[str]
-    ) -> None:
+    def __init__(self, settings: Settings, home: Home, *, ready_file: Path | None, program: Sequence[str]) -> None:
         self._settings = settings
         self._home = home
         self._ready_file = ready_file
@@ -100,7 +96,7 @@ class Supervisor:
 
     @property
     def _with_mock(self) -> bool:
-        return self._settings.provider == "mock" and not self._settings.mock_url
+        return not self._settings.mock_url  # the one provider there is so far; a real one needs no mock
 
     async def work(self, started: float) -> None:
         """Start everything, say so, and keep it alive until cancelled."""
@@ -121,9 +117,7 @@ class Supervisor:
 
     # Children
 
-    def _start(
-        self, name: str, command: str, env: dict[str, str], *, port_setting: str | None = None
-    ) -> None:
+    def _start(self, name: str, command: str, env: dict[str, str], *, port_setting: str | None = None) -> None:
         env = {"NOTIFIER_DATA_DIR": str(self._home.path)} | env
         spec = ChildSpec(name, (*self._program, command), env, port_setting)
         child = Child(
@@ -217,9 +211,7 @@ class Supervisor:
             mock=self._children["mock"].url if self._with_mock else self._settings.mock_url,
             data_dir=self._home.path,
             postgres=_bare(facts.database_url) + (" (embedded)" if facts.postgres else ""),
-            redis=(_bare(facts.redis_url) + (" (embedded)" if facts.valkey else ""))
-            if facts.redis_url
-            else "-",
+            redis=(_bare(facts.redis_url) + (" (embedded)" if facts.valkey else "")) if facts.redis_url else "-",
             seconds=seconds,
         )
 
@@ -229,9 +221,7 @@ class Supervisor:
         """End senders first, then the mock they talk to, then the databases."""
         patience_s = self._settings.stop_grace_s + GRACE_EXTRA_S
         mock = self._children.pop("mock", None)
-        await asyncio.gather(
-            *(child.end(patience_s=patience_s, hurry=hurry) for child in self._children.values())
-        )
+        await asyncio.gather(*(child.end(patience_s=patience_s, hurry=hurry) for child in self._children.values()))
         if mock:
             await mock.end(patience_s=patience_s, hurry=hurry)
         await self._databases.stop()
