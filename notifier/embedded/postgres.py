@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -245,6 +246,17 @@ async def _attempt(place: Place, port: int, password: str, log: Path, *, durable
         process = spawn(argv, log=log, cwd=place.data, account=place.account, keep_fds=[hold])
     finally:
         os.close(hold)
+    try:
+        return await _until_ready(place, port, password, process, log, offset)
+    except BaseException:  # whoever is told to stop meanwhile leaves no server behind that nobody knows of
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        raise
+
+
+async def _until_ready(
+    place: Place, port: int, password: str, process: subprocess.Popen[bytes], log: Path, offset: int
+) -> tuple[Server | None, str]:
     deadline = time.monotonic() + START_TIMEOUT_S
     while process.poll() is None:
         found = _postmaster(place)

@@ -113,13 +113,17 @@ def _spawn(program: Path, directory: Path, port: int, password: str, log: Path) 
 
 
 async def _wait(process: subprocess.Popen[bytes], directory: Path, port: int, password: str, deadline: float) -> bool:
-    while process.poll() is None:
-        if await _works_in(directory, port, password):
-            return True
-        if time.monotonic() > deadline:
-            process.kill()
-            await asyncio.to_thread(process.wait)
-        await asyncio.sleep(POLL_S)
+    try:
+        while process.poll() is None and time.monotonic() < deadline:
+            if await _works_in(directory, port, password):
+                return True
+            await asyncio.sleep(POLL_S)
+    except BaseException:  # whoever is told to stop meanwhile leaves no server behind
+        process.kill()
+        process.wait()
+        raise
+    process.kill()
+    process.wait()
     return False
 
 

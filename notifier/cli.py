@@ -1,0 +1,236 @@
+"""The command line: one command per process or operator act."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+if TYPE_CHECKING:
+    from notifier.lifecycle import Ready
+    from notifier.settings import Settings
+
+# What a command needs it imports itself: `--help` and a typing error should not wait for a database driver.
+
+EXIT_FAILURE = 1
+EXIT_REFUSED = 2
+
+app = typer.Typer(
+    name="notifier",
+    help="Onboarding and follow-up mails, each sent once.\n\nStart with `notifier run`.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ReadyFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Written once everything answers: addresses and process ids, as JSON."),
+]
+ParentFd = Annotated[int | None, typer.Option(hidden=True)]
+
+
+class WithSettings(TyperCommand):
+    """A command whose help ends with every setting there is."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the usual help, then the settings."""
+        super().format_help(ctx, formatter)
+        typer.echo(_settings_help())
+
+
+@app.command(cls=WithSettings)
+def run(ready_file: ReadyFile = None) -> None:
+    """Start everything: PostgreSQL, Valkey, migrations, api, workers, scheduler, mock provider.
+
+    What is configured is used instead of started: NOTIFIER_DATABASE_URL, NOTIFIER_REDIS_URL (empty: without
+    Redis), NOTIFIER_MOCK_URL. Data, keys and logs are kept in NOTIFIER_DATA_DIR. Ctrl-C stops it cleanly; a second
+    one hurries.
+
+    Example: `NOTIFIER_API_PORT=0 NOTIFIER_WORKERS=4 notifier run --ready-file ready.json`
+    """
+    settings = _load(database=False)
+    _check_parent(ready_file)
+    from notifier.supervisor import run as run_all
+    from notifier.supervisor.children import ChildFailed
+
+    try:
+        _run(run_all(settings, ready_file=ready_file))
+    except ChildFailed as error:
+        _fail(error, EXIT_REFUSED if error.refused else EXIT_FAILURE)
+
+
+@app.command()
+def migrate() -> None:
+    """Bring the database's schema to what this build needs. Safe to run twice, and several at once.
+
+    Example: `NOTIFIER_DATABASE_URL=postgresql://me@db/notifier notifier migrate`
+    """
+    settings = _load()
+    from notifier.store.migrate import migrate as migrate_to_head
+
+    async def act() -> None:
+        typer.echo(f"the schema is at revision {await migrate_to_head(settings.database_url or '')}")
+
+    _run(act())
+
+
+@app.command()
+def api(ready_file: ReadyFile = None, parent_fd: ParentFd = None) -> None:
+    """Take events and answer questions over HTTP. Any number may run.
+
+    Example: `NOTIFIER_API_KEYS='{"secret": ["events", "read", "operate"]}' NOTIFIER_API_PORT=8081 notifier api`
+    """
+    settings = _load()
+    if not settings.api_keys:
+        _refuse(
+            "NOTIFIER_API_KEYS is not set: nobody could call this API. "
+            'Set it, e.g. NOTIFIER_API_KEYS=\'{"a-long-secret": ["events", "read", "operate"]}\''
+        )
+    _serve("notifier.http.app", settings, ready_file, parent_fd)
+
+
+@app.command()
+def worker(ready_file: ReadyFile = None, parent_fd: ParentFd = None) -> None:
+    """Claim what is due and hand it to the provider. Any number may run.
+
+    Example: `NOTIFIER_WORKER_CONCURRENCY=100 notifier worker`
+    """
+    _serve("notifier.worker.loop", _load(), ready_file, parent_fd)
+
+
+@app.command()
+def scheduler(ready_file: ReadyFile = None, parent_fd: ParentFd = None) -> None:
+    """Release follow-ups when their time has come. One is enough, two do no harm.
+
+    Example: `notifier scheduler --ready-file scheduler.json`
+    """
+    _serve("notifier.scheduler", _load(), ready_file, parent_fd)
+
+
+@app.command()
+def mock_provider(
+    ready_file: ReadyFile = None,
+    parent_fd: ParentFd = None,
+    duplicate_mode: Annotated[
+        str | None, typer.Option(help="reject, replay, drop or none; NOTIFIER_MOCK_FAMILY unless given.")
+    ] = None,
+    key_ttl_s: Annotated[
+        float | None, typer.Option(help="How long keys are remembered; NOTIFIER_MOCK_WINDOW_S unless given.")
+    ] = None,
+) -> None:
+    """A mail provider to run at home: takes mails in Resend's format, sends nothing, shows an inbox.
+
+    Example: `NOTIFIER_MOCK_PORT=8025 notifier mock-provider --duplicate-mode replay`
+    """
+    settings = _load(database=False)
+    _check_parent(ready_file)
+    from providers.base import Family
+
+    if duplicate_mode is not None and duplicate_mode not in set(Family):
+        raise typer.BadParameter(f"one of {', '.join(Family)}", param_hint="--duplicate-mode")
+
+    async def serve(stop: asyncio.Event, ready: Ready) -> None:
+        await importlib.import_module("providers.mock.app").serve(
+            host=settings.host,
+            port=settings.mock_port,
+            data_dir=settings.data_dir / "mock",
+            stop=stop,
+            ready=lambda url: ready(url, None),
+            duplicate_mode=duplicate_mode or settings.mock_family.value,
+            key_ttl_s=key_ttl_s or settings.mock_window_s,
+        )
+
+    from notifier.lifecycle import run_until_stopped
+
+    _run(run_until_stopped(serve, ready_file=ready_file, parent_fd=parent_fd))
+
+
+@app.command()
+def status(json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
+    """Say what is owed, what is stuck, and who is working on it. Exit 1 when something is wrong.
+
+    Example: `notifier status --json`
+    """
+    settings = _load()
+    raise typer.Exit(importlib.import_module("notifier.status").show(settings, json=json))
+
+
+def main() -> None:
+    """Run the command line; what the operator must act on is one message, not a traceback."""
+    from notifier.domain.errors import NotReady, SettingsError
+
+    try:
+        app()
+    except SettingsError as error:
+        _fail(error, EXIT_REFUSED)
+    except NotReady as error:
+        _fail(error, EXIT_FAILURE)
+
+
+def _load(*, database: bool = True) -> Settings:
+    from notifier import failpoints
+    from notifier.settings import load
+
+    settings = load()
+    failpoints.arm(settings.failpoints)
+    importlib.import_module("notifier.observe").configure_logging()
+    if database and not settings.database_url:
+        _refuse(
+            "NOTIFIER_DATABASE_URL is not set: name a PostgreSQL (15 or newer), "
+            "e.g. postgresql://user:password@host/notifier, or use `notifier run`, which brings one"
+        )
+    return settings
+
+
+def _serve(module: str, settings: Settings, ready_file: Path | None, parent_fd: int | None) -> None:
+    from notifier.lifecycle import run_until_stopped
+
+    _check_parent(ready_file)
+
+    async def serve(stop: asyncio.Event, ready: Ready) -> None:
+        await importlib.import_module(module).serve(settings, stop=stop, ready=ready)
+
+    _run(run_until_stopped(serve, ready_file=ready_file, parent_fd=parent_fd))
+
+
+def _run(act: Coroutine[Any, Any, None]) -> None:
+    try:
+        asyncio.run(act)
+    except KeyboardInterrupt:  # before anybody listened for it
+        sys.exit(130)
+
+
+def _check_parent(ready_file: Path | None) -> None:
+    if ready_file and not ready_file.absolute().parent.is_dir():
+        raise typer.BadParameter(f"there is no directory {ready_file.parent}", param_hint="--ready-file")
+
+
+def _refuse(text: str) -> None:
+    from notifier.domain.errors import SettingsError
+
+    raise SettingsError(text)
+
+
+def _fail(error: Exception, code: int) -> None:
+    for line in str(error).splitlines():
+        typer.echo(f"notifier: {line}", err=True)
+    sys.exit(code)
+
+
+def _settings_help() -> str:
+    from notifier.settings import PREFIX, Settings
+
+    lines = ["Settings, from the environment or a file .env:"]
+    for name, field in Settings.model_fields.items():
+        default = "" if field.default in (None, "", ()) or field.default_factory else f" [{field.default}]"
+        lines.append(f"  {PREFIX}{name.upper():<30} {field.description}{default}")
+    return "\n".join(lines)

@@ -1,0 +1,177 @@
+"""One child process: started, watched, started again when it dies, and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import structlog
+
+from notifier.domain.errors import NotifierError
+from notifier.embedded.process import log_since, log_size, open_log, read_note
+
+EXIT_REFUSED = 2
+BACKOFF_FIRST_S = 0.2
+BACKOFF_MAX_S = 5.0
+HEALTHY_AFTER_S = 30.0
+START_ATTEMPTS = 5
+POLL_S = 0.03
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """What to start: `env` comes on top of ours; `port_setting` is pinned to the port of the first start."""
+
+    name: str
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    port_setting: str | None = None
+
+
+class ChildFailed(NotifierError):
+    """A child will not run whatever we do; the text is what it said. `refused`: its configuration is wrong."""
+
+    def __init__(self, text: str, *, refused: bool) -> None:
+        super().__init__(text)
+        self.refused = refused
+
+
+class Child:
+    """A process of ours that is to be there until we say otherwise."""
+
+    def __init__(
+        self, spec: ChildSpec, *, run_dir: Path, log_dir: Path, parent_fd: int, changed: Callable[[], None]
+    ) -> None:
+        self.spec = spec
+        self.env = dict(spec.env)
+        self.pid: int | None = None
+        self.url: str | None = None
+        self.metrics: str | None = None
+        self.answers = asyncio.Event()
+        self.log_path = log_dir / f"{spec.name}.log"
+        self._ready_file = run_dir / f"{spec.name}.json"
+        self._parent_fd = parent_fd
+        self._changed = changed
+        self._ending = asyncio.Event()
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def keep(self) -> None:
+        """Have it run until `end`. Raises ChildFailed when it refuses to, or never once answers."""
+        delay_s, failures = BACKOFF_FIRST_S, 0
+        while not self._ending.is_set():
+            offset, started = log_size(self.log_path), time.monotonic()
+            code = await self._live_once()
+            if self._ending.is_set():
+                return
+            failures = 0 if self.answers.is_set() else failures + 1
+            if failures and (code == EXIT_REFUSED or failures == START_ATTEMPTS):
+                raise ChildFailed(self._last_words(offset, code), refused=code == EXIT_REFUSED)
+            if time.monotonic() - started > HEALTHY_AFTER_S:
+                delay_s = BACKOFF_FIRST_S
+            log.warning("child.ended", child=self.spec.name, how=describe(code), again_in_s=delay_s)
+            self.answers.clear()
+            self.env["NOTIFIER_FAILPOINTS"] = ""  # a test arms one life, not the ones after it
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), delay_s)
+            delay_s = min(delay_s * 2, BACKOFF_MAX_S)
+
+    async def end(self, *, patience_s: float, hurry: asyncio.Event) -> None:
+        """Ask it to stop, and insist after `patience_s`, or at once when there is hurry."""
+        self._ending.set()
+        if (process := self._process) is None or process.returncode is not None:
+            return
+        self._send(signal.SIGTERM)
+        self._send(signal.SIGCONT)  # a process that a failpoint froze would not hear us
+        waits = [asyncio.ensure_future(process.wait()), asyncio.ensure_future(hurry.wait())]
+        await asyncio.wait(waits, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+        for task in waits:
+            task.cancel()
+        if process.returncode is None:
+            log.warning("child.killed", child=self.spec.name, pid=process.pid, waited_s=patience_s)
+            self._send(signal.SIGKILL)
+            await process.wait()
+
+    def renew(self, env: Mapping[str, str]) -> None:
+        """Have it start again with another environment (an address moved)."""
+        self.env |= env
+        self._send(signal.SIGTERM)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    async def _live_once(self) -> int:
+        self._ready_file.unlink(missing_ok=True)
+        with open_log(self.log_path) as output:
+            self._process = process = await asyncio.create_subprocess_exec(
+                *self.spec.argv,
+                *("--ready-file", str(self._ready_file), "--parent-fd", str(self._parent_fd)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=self._environment(),
+                pass_fds=(self._parent_fd,),
+                start_new_session=True,  # a Ctrl-C is for us; we pass it on in the right order
+            )
+        self.pid = process.pid
+        self._changed()
+        watch = asyncio.create_task(self._watch_ready(process.pid))
+        try:
+            return await process.wait()
+        finally:
+            watch.cancel()
+
+    def _environment(self) -> dict[str, str]:
+        """Ours with the child's on top; names are compared as settings are read, without regard to case."""
+        return {name: value for name, value in os.environ.items() if name.upper() not in self.env} | self.env
+
+    async def _watch_ready(self, pid: int) -> None:
+        while (note := read_note(self._ready_file)).get("pid") != pid:  # noqa: ASYNC110 - another process says it
+            await asyncio.sleep(POLL_S)
+        self.url = reachable(note.get("url"))
+        self.metrics = reachable(note.get("metrics"))
+        if self.spec.port_setting and self.url:
+            self.env[self.spec.port_setting] = str(urlsplit(self.url).port)
+        self.answers.set()
+        self._changed()
+
+    def _last_words(self, offset: int, code: int) -> str:
+        said = log_since(self.log_path, offset)
+        lines = [line for line in said.splitlines() if line.strip()]
+        mine = next((number for number, line in enumerate(lines) if line.startswith("notifier: ")), None)
+        words = "\n".join(lines[mine:] if mine is not None else lines[-12:]).removeprefix("notifier: ")
+        return f"{self.spec.name} does not start ({describe(code)}): {words}\nIts log: {self.log_path}"
+
+
+def describe(code: int) -> str:
+    """How a process ended, in words."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def reachable(url: object) -> str | None:
+    """A URL as somebody on this machine would write it: nobody can call 0.0.0.0."""
+    if not isinstance(url, str):
+        return None
+    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:").rstrip("/")
+
+
+def note_of(children: Sequence[Child], births: Callable[[int], str | None]) -> str:
+    """Who runs now, for a later `run` that finds their ports taken."""
+    pids = [child.pid for child in children if child.pid is not None]
+    return json.dumps({"children": [[pid, births(pid)] for pid in pids]}) + "\n"

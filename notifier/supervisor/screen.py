@@ -1,0 +1,46 @@
+"""What `run` tells the person who started it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+EVENT = '{"id":"evt_1","type":"user.signed_up","user":{"id":"u_1","email":"ada@example.com","name":"Ada"}}'
+
+
+def announce(*, api: str, mock: str | None, data_dir: Path, postgres: str, redis: str, seconds: float) -> None:
+    """Print the addresses and a first event to send."""
+    where = shlex.quote(_short(data_dir))
+    rows = [
+        ("API", api, f"its description: {api}/openapi.json"),
+        ("Inbox", mock or "-", "every mail the mock provider took" if mock else "no mock provider here"),
+        ("PostgreSQL", postgres, ""),
+        ("Redis", redis, ""),
+        ("Data", where, f"logs in {where}/logs"),
+    ]
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"\n[bold green]notifier is up[/] ({seconds:.1f} s). Ctrl-C stops it.\n")
+    for name, value, remark in rows:
+        console.print(f"  {name:<11}[bold]{escape(value)}[/]  [dim]{escape(remark)}[/]".rstrip())
+    console.print("\nSend a first event:\n")
+    console.print(curl(api, where), markup=False, style="cyan")
+    console.print(f"\nand look at {mock} for the mail.\n" if mock else "")
+
+
+def curl(api: str, data_dir: str) -> str:
+    """A command to copy; the key stays in its file."""
+    return (
+        f"curl -sS {api}/v1/events \\\n"
+        f'  -H "Authorization: Bearer $(cat {data_dir}/api_key)" \\\n'
+        "  -H 'Content-Type: application/json' \\\n"
+        f"  -d '{EVENT}'"
+    )
+
+
+def _short(path: Path) -> str:
+    relative = os.path.relpath(path)
+    return relative if not relative.startswith("..") else str(path)
