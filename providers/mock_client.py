@@ -170,7 +170,7 @@ class _Body(Payload):
             else:
                 transport = writer.transport
                 assert isinstance(transport, asyncio.Transport)
-                await _write_through(writer, transport, self._body)
+                await write_through(writer, transport, self._body)
                 await self._tell(self._call.written, transport)
         finally:
             self.done.set()
@@ -186,7 +186,7 @@ class _Body(Payload):
             transport.resume_reading()
 
 
-async def _write_through(writer: AbstractStreamWriter, transport: asyncio.Transport, body: bytes) -> None:
+async def write_through(writer: AbstractStreamWriter, transport: asyncio.Transport, body: bytes) -> None:
     """Write, and return when the kernel holds the last byte: a SIGKILL after that takes nothing back."""
     transport.set_write_buffer_limits(high=0)  # drain() then waits for an empty buffer
     await writer.write(body)
