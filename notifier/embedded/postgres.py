@@ -166,7 +166,7 @@ def _forget_reused_pid(place: Place) -> None:
 async def _make_cluster(place: Place, password: str, *, durable: bool) -> None:
     """Make the cluster under another name first: what a kill leaves half done is never taken for one."""
     for leftover in place.root.glob("data.new-*"):
-        shutil.rmtree(leftover)
+        shutil.rmtree(leftover, ignore_errors=True)  # its initdb may still be dying
     new = place.root / f"data.new-{secrets.token_hex(4)}"
     pwfile = place.root / f"data.new-{secrets.token_hex(4)}.password"
     write_private(pwfile, password + "\n")
@@ -224,7 +224,6 @@ async def _launch(data_dir: Path, place: Place, password: str, *, durable: bool)
         server, output = await _attempt(place, port, password, log, durable=durable)
         if server:
             write_private(note, json.dumps({"pid": server.pid, "port": port, "born": server.born}) + "\n")
-            await probe.ensure_database(_url(port, password, "postgres"), NAME)
             return server
         if "could not bind" in output:  # somebody was quicker
             port = free_port()
@@ -247,7 +246,10 @@ async def _attempt(place: Place, port: int, password: str, log: Path, *, durable
     finally:
         os.close(hold)
     try:
-        return await _until_ready(place, port, password, process, log, offset)
+        server, output = await _until_ready(place, port, password, process, log, offset)
+        if server:
+            await probe.ensure_database(_url(port, password, "postgres"), NAME)
+        return server, output
     except BaseException:  # whoever is told to stop meanwhile leaves no server behind that nobody knows of
         process.send_signal(signal.SIGINT)
         process.wait()
