@@ -18,10 +18,10 @@ from notifier import observe
 from notifier.coordination.wakeup import Wakeup
 from notifier.domain.errors import Busy, Invalid, KeyReused, NotifierError
 from notifier.domain.event import Event
-from notifier.ids import new_id
 from notifier.domain.journey import Journeys, Plan, Seen, UserState, cancel_reason, concerns, plan
-from notifier.domain.notification import NotificationRow, State
+from notifier.domain.notification import NotificationRow
 from notifier.failpoints import Point, reach
+from notifier.ids import new_id
 from notifier.store import events, installation, moves, outbox, users
 from notifier.store.database import RETRYABLE, UNAVAILABLE, Connection, Database
 

@@ -80,7 +80,7 @@ async def open_runtime(settings: Settings, role: Role) -> AsyncIterator[Runtime]
 
 async def _prepare(settings: Settings, database: Database, sources: Mapping[str, Template]) -> UUID:
     async with database.connection() as conn:
-        if not await migrate.is_current(conn):
+        if await migrate.revision(conn) != migrate.head():
             raise NotReady("the database's schema is not the one this build needs; run `notifier migrate`")
         here = await installation.read(conn)
         if settings.clock == "real" and here.clock_offset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,11 +28,13 @@ class Scheduler:
     """Releases due sends. Every move is conditional, so any number of schedulers may do it at once."""
 
     runtime: Runtime
+    released_at: float = field(default_factory=time.monotonic)
     _running: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def release(self) -> None:
         """Move everything due, batch by batch, and nudge the workers."""
         async with self._running:
+            self.released_at = time.monotonic()
             try:
                 while True:
                     await reach(Point.SCHEDULER_BEFORE_RELEASE)
@@ -78,9 +81,21 @@ async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str
         release = clock.add_job(scheduler.release, "interval", seconds=tick_s, next_run_time=datetime.now(UTC))
         clock.add_job(scheduler.reconcile, "interval", seconds=RECONCILE_S)
         clock.start()
+
+        def now() -> None:
+            release.modify(next_run_time=datetime.now(UTC))
+
         try:
-            async with background(runtime.wakeup.listen(lambda: release.modify(next_run_time=datetime.now(UTC)))):
+            async with background(runtime.wakeup.listen(now), _watch(scheduler, now, 4 * tick_s)):
                 ready(url, f"{url}/metrics")
                 await stop.wait()
         finally:
             clock.shutdown(wait=False)
+
+
+async def _watch(scheduler: Scheduler, run_now: Callable[[], None], late_s: float) -> None:
+    """Mend a stalled tick: the library counts on the host's clock, and a clock set back would stop it for as long."""
+    while True:
+        await asyncio.sleep(late_s)
+        if time.monotonic() - scheduler.released_at > late_s:
+            run_now()

@@ -66,7 +66,7 @@ class MockProvider:
     ) -> Outcome:
         """Make one call; raises nothing but what `written` itself raises, and CancelledError.
 
-        A failure before the request starts to go out is certain (nothing was taken); from then on it is a doubt.
+        A failure before the request starts to go out is certain (nothing was taken), a later one a doubt.
         """
         if self._closed:
             return RetryLater("client_closed", answered=False)
@@ -76,10 +76,10 @@ class MockProvider:
                 answer = await self._post(call, _serialise(message), self._call_headers(key, context))
         except TimeoutError:
             outcome: Outcome = call.broken("timeout", "connect_timeout")
-        except (aiohttp.ServerDisconnectedError, ConnectionError):
+        except (aiohttp.ClientConnectionError, OSError):
             outcome = call.broken("disconnected", "connect_failed")
-        except (aiohttp.ClientError, OSError, ValueError):
-            outcome = call.broken("connection_broken", "connect_failed")
+        except (aiohttp.ClientError, ValueError):
+            outcome = call.broken("unreadable_answer", "connect_failed")
         else:
             outcome = classify(answer, datetime.now(UTC))
         if call.callers_error is not None:
@@ -172,28 +172,30 @@ class _Body(Payload):
             if self._call.written is None:
                 await writer.write(self._body)
             else:
-                await _write_through(writer, self._body)
-                await self._tell(self._call.written)
+                transport = writer.transport
+                assert isinstance(transport, asyncio.Transport)  # noqa: S101  a connection reads as well as writes
+                await _write_through(writer, transport, self._body)
+                await self._tell(self._call.written, transport)
         finally:
             self.done.set()
 
-    async def _tell(self, written: Written) -> None:
+    async def _tell(self, written: Written, transport: asyncio.Transport) -> None:
+        transport.pause_reading()  # an answer that comes now would end the request, and `written` with it
         try:
             await written()
         except Exception as error:
             self._call.callers_error = error  # aiohttp would wrap it; it belongs to the caller of send()
             raise
+        finally:
+            transport.resume_reading()
 
 
-async def _write_through(writer: AbstractStreamWriter, body: bytes) -> None:
+async def _write_through(writer: AbstractStreamWriter, transport: asyncio.Transport, body: bytes) -> None:
     """Write, and return when the kernel holds the last byte: a SIGKILL after that takes nothing back."""
-    transport = writer.transport
-    if transport is not None:
-        transport.set_write_buffer_limits(high=0)  # drain() then waits for an empty buffer
+    transport.set_write_buffer_limits(high=0)  # drain() then waits for an empty buffer
     await writer.write(body)
     await writer.drain()
-    if transport is not None:
-        transport.set_write_buffer_limits()
+    transport.set_write_buffer_limits()
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes | None:

@@ -10,6 +10,7 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ResponseError
 
 from notifier import observe
 
@@ -38,24 +39,28 @@ class RedisClient:
     async def ask(self, operation: str, question: Callable[[Any], Awaitable[Any]]) -> Any | None:
         """Put one question within the budget. None: no usable answer; the caller goes on without Redis."""
         if not self.is_configured:
-            return self._go_on("not_configured")
+            self._go_on("not_configured")
+            return None
         if not self.is_well:
-            return self._go_on("paused")
+            self._go_on("paused")
+            return None
         started = time.monotonic()
         try:
             async with asyncio.timeout(BUDGET_S):
                 answer = await question(self.redis)
         except TimeoutError:
-            return self._fail("redis_slow")
+            self._fail("redis_slow")
+            return None
         except Exception as error:  # noqa: BLE001 - anything may come back from a server that lies
-            return self._fail("redis_error" if _is_answer(error) else "redis_unavailable")
+            self._fail("redis_error" if isinstance(error, ResponseError) else "redis_unavailable")
+            return None
         finally:
             observe.COORDINATION_LATENCY.labels(operation).observe(time.monotonic() - started)
         return answer
 
     def _fail(self, reason: str) -> None:
         self._silent_until = time.monotonic() + PAUSE_S
-        return self._go_on(reason)
+        self._go_on(reason)
 
     def _go_on(self, reason: str) -> None:
         observe.COORDINATION_FALLBACK.labels(reason).inc()
@@ -89,9 +94,3 @@ async def close_quietly(closable: Any) -> None:
             await closable.aclose()
     except Exception as error:  # noqa: BLE001 - we are leaving anyway
         observe.log().debug("redis_close_failed", error=type(error).__name__)
-
-
-def _is_answer(error: Exception) -> bool:
-    from redis.exceptions import ResponseError
-
-    return isinstance(error, ResponseError)

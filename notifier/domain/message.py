@@ -52,7 +52,7 @@ def render(template: Template, data: Mapping[str, Any], *, sender: str, to: str,
         text = _compile(_TEXT, template.text).render(data)
     except TemplateError as error:
         raise TemplateBroken(f"{type(error).__name__}: {error}") from error
-    except Exception as error:  # noqa: BLE001 - a template runs expressions on data: any error there is the template's
+    except Exception as error:
         raise TemplateBroken(f"{type(error).__name__} while rendering") from error
     subject = " ".join(subject.split())  # a name may hold any white space; a header may not hold a line break
     if not subject or len(subject) > _SUBJECT_MAX:

@@ -28,7 +28,6 @@ class Claimant:
     provider: str  # name, as switches say it
     account: str
     has_keys: bool
-    window: timedelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +379,8 @@ async def late_evidence(conn: Connection, worker: str, results: Sequence[Result]
 
 SETTLED_BY_US = """
     SELECT s.id FROM unnest($1::uuid[], $2::int[]) AS t (id, g),
-           LATERAL (SELECT s.id FROM settlements s WHERE s.id = t.id AND s.generation = t.g AND s.claimed_by = $3 LIMIT 1) AS s
+           LATERAL (SELECT s.id FROM settlements s
+                     WHERE s.id = t.id AND s.generation = t.g AND s.claimed_by = $3 LIMIT 1) AS s
 """
 
 

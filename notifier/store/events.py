@@ -55,7 +55,8 @@ class Refused:
 
 WHY_NOT = f"""
     SELECT t.source, t.id, e.fingerprint, e.answer,
-           EXISTS (SELECT FROM switches s WHERE s.name = 'maintenance' AND s.expires_at > notifier.now()) AS maintenance,
+           EXISTS (SELECT FROM switches s
+                    WHERE s.name = 'maintenance' AND s.expires_at > notifier.now()) AS maintenance,
            coalesce(t.occurred_at > notifier.now() + interval '{FUTURE_MAX}', false) AS in_future
       FROM unnest($1::text[], $2::text[], $3::timestamptz[]) AS t (source, id, occurred_at)
       LEFT JOIN LATERAL (SELECT * FROM events e WHERE e.source = t.source AND e.id = t.id LIMIT 1) AS e ON true

@@ -22,7 +22,8 @@ CANCEL_SCHEDULED = """
     WITH n AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[]) AS t (id, reason, decided_by)),
     m AS (
         DELETE FROM scheduled_sends
-         WHERE id = ANY (ARRAY (SELECT s.id FROM scheduled_sends s WHERE s.id = ANY ($1::uuid[]) ORDER BY s.id FOR UPDATE))
+         WHERE id = ANY (ARRAY (SELECT s.id FROM scheduled_sends s
+                                 WHERE s.id = ANY ($1::uuid[]) ORDER BY s.id FOR UPDATE))
         RETURNING id, user_id, kind, generation, resend_number)
     INSERT INTO settlements (id, user_id, kind, state, reason, decided_by, generation, resend_number)
     SELECT m.id, m.user_id, m.kind, 'canceled', n.reason, n.decided_by, m.generation, m.resend_number

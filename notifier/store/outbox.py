@@ -99,7 +99,7 @@ OF_USERS = f"""
 
 
 async def of_users(conn: Connection, user_ids: Sequence[str]) -> dict[str, list[NotificationRow]]:
-    """Each user's notifications and where they stand, in order of kind. One snapshot: no row is seen twice or nowhere."""
+    """Each user's notifications and where they stand, in order of kind; one snapshot, so none is seen twice."""
     found: dict[str, list[NotificationRow]] = {user_id: [] for user_id in user_ids}
     for row in await conn.fetch(OF_USERS, list(user_ids)):
         found[row["user_id"]].append(_row(row))

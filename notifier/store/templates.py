@@ -9,7 +9,8 @@ from notifier.store.database import Connection
 
 KEEP = """
     INSERT INTO templates (hash, name, subject, html, body)
-    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[]) AS t (hash, name, subject, html, body)
+    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[])
+                  AS t (hash, name, subject, html, body)
      ORDER BY hash
         ON CONFLICT (hash) DO NOTHING
 """

@@ -36,18 +36,20 @@ async def lock_known(conn: Connection, user_id: str) -> bool:
 # The newest occurred_at wins for each field by itself, so a login that arrives before its signup hides nothing.
 MERGE = """
     UPDATE users AS u
-       SET email         = CASE WHEN t.email IS NOT NULL AND t.at >= coalesce(u.email_at, t.at) THEN t.email ELSE u.email END,
-           email_at      = CASE WHEN t.email IS NOT NULL THEN greatest(u.email_at, t.at) ELSE u.email_at END,
-           name          = CASE WHEN t.name IS NOT NULL AND t.at >= coalesce(u.name_at, t.at) THEN t.name ELSE u.name END,
-           name_at       = CASE WHEN t.name IS NOT NULL THEN greatest(u.name_at, t.at) ELSE u.name_at END,
-           timezone      = CASE WHEN t.timezone IS NOT NULL AND t.at >= coalesce(u.timezone_at, t.at)
-                                THEN t.timezone ELSE u.timezone END,
-           timezone_at   = CASE WHEN t.timezone IS NOT NULL THEN greatest(u.timezone_at, t.at) ELSE u.timezone_at END,
-           locale        = CASE WHEN t.locale IS NOT NULL AND t.at >= coalesce(u.locale_at, t.at)
-                                THEN t.locale ELSE u.locale END,
-           locale_at     = CASE WHEN t.locale IS NOT NULL THEN greatest(u.locale_at, t.at) ELSE u.locale_at END,
-           attributes    = CASE WHEN t.attributes IS NOT NULL AND t.at >= coalesce(u.attributes_at, t.at)
-                                THEN t.attributes::jsonb ELSE u.attributes END,
+       SET email = CASE WHEN t.email IS NOT NULL AND t.at >= coalesce(u.email_at, t.at)
+                      THEN t.email ELSE u.email END,
+           email_at = CASE WHEN t.email IS NOT NULL THEN greatest(u.email_at, t.at) ELSE u.email_at END,
+           name = CASE WHEN t.name IS NOT NULL AND t.at >= coalesce(u.name_at, t.at)
+                     THEN t.name ELSE u.name END,
+           name_at = CASE WHEN t.name IS NOT NULL THEN greatest(u.name_at, t.at) ELSE u.name_at END,
+           timezone = CASE WHEN t.timezone IS NOT NULL AND t.at >= coalesce(u.timezone_at, t.at)
+                         THEN t.timezone ELSE u.timezone END,
+           timezone_at = CASE WHEN t.timezone IS NOT NULL THEN greatest(u.timezone_at, t.at) ELSE u.timezone_at END,
+           locale = CASE WHEN t.locale IS NOT NULL AND t.at >= coalesce(u.locale_at, t.at)
+                       THEN t.locale ELSE u.locale END,
+           locale_at = CASE WHEN t.locale IS NOT NULL THEN greatest(u.locale_at, t.at) ELSE u.locale_at END,
+           attributes = CASE WHEN t.attributes IS NOT NULL AND t.at >= coalesce(u.attributes_at, t.at)
+                           THEN t.attributes::jsonb ELSE u.attributes END,
            attributes_at = CASE WHEN t.attributes IS NOT NULL THEN greatest(u.attributes_at, t.at) ELSE u.attributes_at END
       FROM unnest($1::text[], $2::timestamptz[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
            AS t (user_id, at, email, name, timezone, locale, attributes)
@@ -131,7 +133,8 @@ async def remember(conn: Connection, seen: Sequence[tuple[str, str, Seen]]) -> N
 LAST_SEEN = """
     SELECT l.user_id, l.event_type, l.seen_at, l.event_ref
       FROM unnest($1::text[]) AS t (user_id),
-           LATERAL (SELECT * FROM last_seen l WHERE l.user_id = t.user_id ORDER BY l.user_id, l.event_type LIMIT 1000) AS l
+           LATERAL (SELECT * FROM last_seen l
+                     WHERE l.user_id = t.user_id ORDER BY l.user_id, l.event_type LIMIT 1000) AS l
 """
 
 

@@ -29,5 +29,5 @@ LEAVE = "DELETE FROM workers WHERE id = $1"
 
 
 async def leave(conn: Connection, process_id: str) -> None:
-    """This process ends in order."""
+    """Forget a process that ends in order."""
     await conn.execute(LEAVE, process_id)

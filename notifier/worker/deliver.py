@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from dataclasses import dataclass, field
@@ -40,8 +41,10 @@ _NOT_BEGUN = Settlement(State.PENDING, None, doubt=False, counted=False)
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A claim in this process's hands. `until`: boot-clock second at which it runs out, reckoned from before the claim
-    statement, so never later than the database says. `probe`: it asks whether the provider is back.
+    """A claim in this process's hands.
+
+    `until`: boot-clock second at which it runs out, reckoned from before the claim statement, so never later than
+    the database says. `probe`: it asks whether the provider is back.
     """
 
     claim: Claim
@@ -71,7 +74,7 @@ class Deliverer:
         )
 
     async def deliver(self, held: Held) -> Result:
-        """Take one claim to its result, with one call at most. A database error before the call gives the claim back."""
+        """Take one claim to its result, with one call at most; a database error before the call gives it back."""
         try:
             return await self._deliver(held)
         except _DATABASE_ERRORS as error:
@@ -156,9 +159,12 @@ class Deliverer:
             "kind": claim.kind,
         }
         began = boot_clock()
-        outcome = await self.provider.send(
-            message, key, context, written=_mid_send if is_armed(Point.WORKER_MID_SEND) else None
-        )
+        try:
+            outcome = await self.provider.send(
+                message, key, context, written=_mid_send if is_armed(Point.WORKER_MID_SEND) else None
+            )
+        except asyncio.CancelledError:  # the grace time of a stop is over: the provider may have taken it
+            outcome = Ambiguous("cut_by_stop")
         ended = boot_clock()
         await reach(Point.WORKER_AFTER_SEND)
         self.breaker.note(outcome, time.monotonic())

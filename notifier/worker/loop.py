@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
@@ -16,7 +16,7 @@ from notifier.runtime import Runtime, background, open_runtime
 from notifier.settings import Settings
 from notifier.side_door import side_door
 from notifier.store import deliveries
-from notifier.store.database import RETRYABLE, UNAVAILABLE
+from notifier.store.database import RETRYABLE, UNAVAILABLE, Connection
 from notifier.store.deliveries import Claim, Claimant
 from notifier.worker.breaker import Breaker
 from notifier.worker.deliver import Deliverer, Held
@@ -114,7 +114,7 @@ class Worker:
         return claims
 
     async def _take_over(
-        self, conn: deliveries.Connection, claimant: Claimant, kinds: list[str], limit: int
+        self, conn: Connection, claimant: Claimant, kinds: list[str], limit: int
     ) -> tuple[list[Claim], float]:
         """Claim rows whose claim ran out, but leave those whose owner still renews its lease, for a while."""
         expired = await deliveries.expired(conn, claimant)
@@ -155,7 +155,7 @@ class Worker:
         else:
             self.settler.put(result)
 
-    def _written(self, ids: list[UUID] | tuple[UUID, ...]) -> None:
+    def _written(self, ids: Sequence[UUID]) -> None:
         for notification in ids:
             self._held.pop(notification, None)
         observe.IN_HAND.set(len(self._held))
@@ -188,7 +188,15 @@ class Worker:
 
 async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str, str], None]) -> None:
     """Run one worker until `stop`; `ready` hears its own address and that of its metrics."""
-    provider = build(settings)
+    provider = build(
+        settings.provider,
+        base_url=settings.mock_address,
+        api_key=settings.mock_api_key.get_secret_value(),
+        family=settings.mock_family,
+        window=timedelta(seconds=settings.mock_window_s),
+        timeout_s=settings.provider_timeout_s,
+        concurrency=settings.worker_concurrency,
+    )
     try:
         async with (
             open_runtime(settings, "worker") as runtime,

@@ -14,7 +14,7 @@ from notifier.domain.notification import State
 from notifier.failpoints import Point, reach
 from notifier.runtime import Runtime
 from notifier.store import deliveries
-from notifier.store.database import RETRYABLE, UNAVAILABLE
+from notifier.store.database import RETRYABLE, UNAVAILABLE, Connection
 from notifier.store.deliveries import Result
 
 BATCH_MAX = 500
@@ -66,6 +66,13 @@ class Settler:
                 await self._write(batch)
             except (*RETRYABLE, *UNAVAILABLE) as error:
                 observe.log().warning("settle_failed", error=type(error).__name__, results=len(batch))
+            except Exception as error:  # noqa: BLE001 - one result that cannot be written must not keep the others
+                if len(batch) == 1:
+                    _log().error("unwritable", notification=str(batch[0].claim.id), error=repr(error))
+                    return  # the claim runs out, and whoever takes it over finds it in doubt
+                for result in batch:
+                    await self._write_until_answered([result])
+                return
             else:
                 return
             await asyncio.sleep(wait_s)
@@ -90,7 +97,7 @@ class Settler:
                 _count_lost([r for r in gone if r.call is not None], "settle")
                 observe.LOST_RACES.labels("give_back").inc(sum(1 for r in gone if r.call is None))
 
-    async def _lose(self, conn: deliveries.Connection, lost: Sequence[Result]) -> None:
+    async def _lose(self, conn: Connection, lost: Sequence[Result]) -> None:
         """Lost claims change nothing, but what they know for certain still counts."""
         ours_after_all = await deliveries.settled_by_us(conn, self.runtime.process_id, lost)
         _count_lost([r for r in lost if r.claim.id not in ours_after_all], "settle")

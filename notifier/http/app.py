@@ -1,0 +1,65 @@
+"""build_app(): the route table and the lifecycle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aiohttp import web
+
+from notifier import side_door
+from notifier.domain.errors import SettingsError
+from notifier.http import dev, events, health, login
+from notifier.http.auth import DatabaseClock, Keys, WebhookDoor
+from notifier.http.bodies import BATCH_MAX_BYTES
+from notifier.http.context import CONTEXT, Context
+from notifier.http.problems import problems
+from notifier.ingest import Ingest
+from notifier.runtime import Runtime, background, open_runtime
+from notifier.settings import Settings
+
+SHUTDOWN_S = 5.0
+
+
+def build_app(runtime: Runtime, ingest: Ingest) -> web.Application:
+    """Tie handlers to paths."""
+    app = web.Application(middlewares=[problems], client_max_size=BATCH_MAX_BYTES)
+    app[CONTEXT] = Context(
+        runtime=runtime,
+        ingest=ingest,
+        keys=Keys(runtime.settings),
+        login_webhook=WebhookDoor(runtime.settings, DatabaseClock(runtime.database)),
+    )
+    app[health.GAUGES] = health.Gauges()
+    app.add_routes(
+        [
+            web.post("/v1/events", events.post_event),
+            web.post("/v1/events/batch", events.post_batch),
+            web.post("/v1/webhooks/login", login.post_login),
+            web.get("/healthz", side_door.healthz),
+            web.get("/readyz", health.readyz),
+            web.get("/metrics", health.metrics),
+        ]
+    )
+    if runtime.settings.clock == "virtual":
+        app.add_routes([web.post("/dev/clock", dev.post_clock)])
+    return app
+
+
+async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str, str], None]) -> None:
+    """Run one api until `stop`; `ready` hears its address and that of its metrics."""
+    if not settings.api_keys:
+        raise SettingsError('NOTIFIER_API_KEYS is not set: give keys and scopes, e.g. {"k1": ["events", "read"]}')
+    async with open_runtime(settings, "api") as runtime:
+        ingest = Ingest(runtime.database, runtime.journeys, runtime.wakeup, alone_max=settings.pool_size // 2)
+        runner = web.AppRunner(build_app(runtime, ingest), access_log=None, shutdown_timeout=SHUTDOWN_S)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, settings.host, settings.api_port, backlog=1024).start()
+            async with background(ingest.run()):
+                url = side_door.base_url(runner)
+                ready(url, f"{url}/metrics")
+                await stop.wait()
+                await runner.cleanup()  # requests in hand are answered while the ingest still runs
+        finally:
+            await runner.cleanup()

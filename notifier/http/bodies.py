@@ -1,0 +1,38 @@
+"""Reading bodies within their limit, and what handlers share."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from aiohttp import web
+
+from notifier.http.problems import Problem
+
+EVENT_MAX_BYTES = 256 * 1024
+BATCH_MAX_BYTES = 8 * 1024 * 1024
+
+
+async def read_body(request: web.Request, limit: int) -> bytes:
+    """Read the whole body; a Problem (413) as soon as it is known to be over `limit` bytes."""
+    if (request.content_length or 0) > limit:
+        raise _too_large(limit)
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.content.iter_any():
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem("too-large", f"the body is over {limit // 1024} KiB", headers={"Connection": "close"})
+
+
+def answer(document: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    """JSON out."""
+    return web.Response(
+        status=status, body=json.dumps(document).encode(), content_type="application/json", headers=headers
+    )

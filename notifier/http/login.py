@@ -1,0 +1,20 @@
+"""POST /v1/webhooks/login."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from notifier.http.bodies import EVENT_MAX_BYTES, answer, read_body
+from notifier.http.context import CONTEXT
+from notifier.http.events import REPLAYED
+from notifier.http.schemas import parse_json, parse_login
+
+
+async def post_login(request: web.Request) -> web.Response:
+    """Take a signed login and say what it stopped, what it came too late for, and what it left alone."""
+    context = request.app[CONTEXT]
+    raw = await read_body(request, EVENT_MAX_BYTES)
+    webhook_id = await context.login_webhook.verify(request, raw)
+    accepted = await context.ingest.accept(parse_login(parse_json(raw), webhook_id))
+    body = {name: accepted.answer[name] for name in ("user_id", "canceled", "too_late", "untouched")}
+    return answer(body, headers=REPLAYED if accepted.replayed else None)

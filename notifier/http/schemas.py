@@ -1,0 +1,266 @@
+"""The wire: what comes in is validated here, what goes out is shaped here; nothing else knows it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import zoneinfo
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar
+
+from email_validator import EmailNotValidError, validate_email
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+
+from notifier.domain.event import API, LOGIN_WEBHOOK, Event, Profile, fingerprint
+from notifier.domain.journey import LOGGED_IN
+from notifier.http.problems import Problem
+
+Model = TypeVar("Model", bound=BaseModel)
+
+DEPTH_MAX = 64  # nesting of what an event carries
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+_ID = re.compile(r"[\x21-\x7e]{1,255}")
+
+
+def _no_control(value: str) -> str:
+    if _CONTROL.search(value):
+        raise ValueError("must not contain line breaks or other control characters")
+    return value
+
+
+def _moment(value: object) -> datetime:
+    if isinstance(value, datetime):
+        return value
+    if not isinstance(value, str) or not _RFC3339.fullmatch(value):
+        raise ValueError('must be an RFC 3339 time with its offset, like "2026-11-29T10:00:00Z"')
+    try:
+        moment = datetime.fromisoformat(value.upper()).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError("is not a time that exists") from None
+    if moment < _EARLIEST:
+        raise ValueError("is before 1970")
+    return moment
+
+
+def _address(value: str) -> str:
+    try:
+        checked = validate_email(value, check_deliverability=False, globally_deliverable=False)
+    except EmailNotValidError as error:
+        raise ValueError(f"is not an address mail can go to: {error}") from None
+    if "." not in checked.domain:
+        raise ValueError("is not an address mail can go to: the part after the @ has no dot")
+    return checked.normalized
+
+
+def _timezone(value: str) -> str:
+    if value not in _timezones():
+        raise ValueError('is not an IANA time zone like "Europe/London"')
+    return value
+
+
+@cache
+def _timezones() -> frozenset[str]:
+    return frozenset(zoneinfo.available_timezones())
+
+
+def _event_id(value: str) -> str:
+    if not _ID.fullmatch(value):
+        raise ValueError("must be 1 to 255 visible ASCII characters")
+    return value
+
+
+Moment = Annotated[datetime, BeforeValidator(_moment), WithJsonSchema({"type": "string", "format": "date-time"})]
+Line = Annotated[str, AfterValidator(_no_control)]
+UserId = Annotated[Line, Field(min_length=1, max_length=255, description="the application's id of the person")]
+EventId = Annotated[
+    str,
+    AfterValidator(_event_id),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}),
+]
+Address = Annotated[str, Field(max_length=320), AfterValidator(_address)]
+Locale = Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$", max_length=35)]
+
+
+class _In(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class UserIn(_In):
+    """Who it happened to. Only `id` is required; an absent field keeps what is known."""
+
+    id: UserId
+    email: Address | None = None
+    name: Annotated[Line, Field(max_length=255)] | None = None
+    timezone: Annotated[str, AfterValidator(_timezone)] | None = None
+    locale: Locale | None = None
+    attributes: dict[str, Any] | None = None
+
+
+class EventIn(_In):
+    """What an application says happened."""
+
+    id: EventId | None = Field(None, description="makes a repeat harmless; or the header Idempotency-Key")
+    type: Annotated[Line, Field(min_length=1, max_length=128, examples=["user.signed_up"])]
+    occurred_at: Moment | None = Field(None, description="orders meaning; default: the database's clock")
+    user: UserIn
+    data: dict[str, Any] | None = Field(None, description="for the templates")
+
+
+class LoginData(BaseModel):
+    """Whose login it was."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+    user_id: UserId
+
+
+class LoginIn(BaseModel):
+    """A login, as Standard Webhooks wrap it."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+    type: Literal["user.logged_in"]
+    timestamp: Moment | None = None
+    data: LoginData
+
+
+def parse_json(raw: bytes) -> Any:
+    """Read a body; a Problem (400) when it is not JSON."""
+    try:
+        return json.loads(raw.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        detail = str(error) if isinstance(error, json.JSONDecodeError) else "the body is not JSON in UTF-8"
+        raise Problem("not-json", detail) from None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return found
+
+
+def check_storable(document: Any) -> None:
+    """Refuse what PostgreSQL or another reader could not hold: NUL, lone surrogates, endless numbers, deep nesting."""
+    errors = list(_unstorable(document, "", 0))
+    if errors:
+        raise Problem("invalid", f"{errors[0][0] or 'the body'} {errors[0][1]}", errors[:20])
+
+
+def _unstorable(value: Any, pointer: str, depth: int) -> Iterator[tuple[str, str]]:
+    if depth > DEPTH_MAX:
+        yield pointer, f"is nested deeper than {DEPTH_MAX}"
+        return
+    match value:
+        case str():
+            if (wrong := _bad_text(value)) is not None:
+                yield pointer, wrong
+        case float():
+            if not math.isfinite(value):
+                yield pointer, "is too large a number"
+        case int():
+            if abs(value) > 10**300:
+                yield pointer, "is too large a number"
+        case dict():
+            for name, item in value.items():
+                if (wrong := _bad_text(name)) is not None:
+                    yield pointer, f"has a name that {wrong}"
+                else:
+                    yield from _unstorable(item, f"{pointer}/{_escape(name)}", depth + 1)
+        case list():
+            for index, item in enumerate(value):
+                yield from _unstorable(item, f"{pointer}/{index}", depth + 1)
+
+
+def _bad_text(text: str) -> str | None:
+    if "\x00" in text:
+        return "contains the character NUL"
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        return "contains half of a surrogate pair"
+    return None
+
+
+def _escape(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def parse_event(document: Any, header_id: str | None) -> Event:
+    """Make an Event of one parsed body. Raises a Problem that points at what is wrong."""
+    if not isinstance(document, dict):
+        raise Problem("invalid", "an event is a JSON object", [("", "must be an object")])
+    check_storable(document)
+    body_id = document.get("id")
+    if body_id is None and header_id is None:
+        raise Problem(
+            "bad-request",
+            "the event has no id: give it one in `id` or in the header Idempotency-Key, and the same one on a repeat",
+            [("/id", "is required")],
+        )
+    if body_id is not None and header_id is not None and body_id != header_id:
+        raise Problem(
+            "bad-request", "`id` and the header Idempotency-Key differ: send one of them", [("/id", "differs")]
+        )
+    parsed = validate(EventIn, document)
+    event_id = parsed.id or header_id
+    assert event_id is not None
+    content = {name: value for name, value in document.items() if name != "id"}
+    return Event(
+        source=API,
+        id=event_id,
+        type=parsed.type,
+        user_id=parsed.user.id,
+        occurred_at=parsed.occurred_at,
+        fingerprint=fingerprint(content),
+        profile=Profile(
+            parsed.user.email, parsed.user.name, parsed.user.timezone, parsed.user.locale, parsed.user.attributes
+        ),
+        data=parsed.data or {},
+    )
+
+
+def parse_login(document: Any, webhook_id: str) -> Event:
+    """Make an Event of a login webhook's body. Raises a Problem that points at what is wrong."""
+    if not isinstance(document, dict):
+        raise Problem("invalid", "the body is a JSON object", [("", "must be an object")])
+    check_storable(document)
+    parsed = validate(LoginIn, document)
+    return Event(
+        source=LOGIN_WEBHOOK,
+        id=webhook_id,
+        type=LOGGED_IN,
+        user_id=parsed.data.user_id,
+        occurred_at=parsed.timestamp,
+        fingerprint=fingerprint(document),
+        profile=Profile(),
+        data={},
+    )
+
+
+def validate(model: type[Model], document: Any) -> Model:
+    """Check a parsed document; raises a Problem that names each field that is wrong."""
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise _problem_of(error) from None
+
+
+def _problem_of(error: ValidationError) -> Problem:
+    errors = [
+        ("".join(f"/{_escape(str(part))}" for part in item["loc"]), _words(str(item["msg"])))
+        for item in error.errors(include_url=False, include_input=False)[:20]
+    ]
+    pointer, detail = errors[0]
+    return Problem("invalid", f"{pointer or 'the body'}: {detail}", errors)
+
+
+def _words(message: str) -> str:
+    if message == "Extra inputs are not permitted":
+        return "is not a field of this document"
+    return message.removeprefix("Value error, ")

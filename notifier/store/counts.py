@@ -1,0 +1,37 @@
+"""How many notifications stand where: exact for the open states, from indexes only."""
+
+from __future__ import annotations
+
+from notifier.store.database import Connection
+
+OPEN_STATES = """
+    SELECT (SELECT count(*) FROM scheduled_sends)                             AS scheduled,
+           (SELECT count(*) FROM deliveries WHERE claimed_by IS NULL)         AS pending,
+           (SELECT count(*) FROM deliveries WHERE claimed_by IS NOT NULL)     AS sending,
+           (SELECT count(*) FROM settlements WHERE state = 'uncertain')       AS uncertain
+"""
+
+
+async def open_states(conn: Connection) -> dict[str, int]:
+    """State → how many, in one snapshot."""
+    return dict(await conn.fetchrow(OPEN_STATES))
+
+
+# A skip scan: the first row of each kind, one index look-up a kind.
+OLDEST_PENDING = """
+    WITH RECURSIVE kinds AS (
+        (SELECT d.kind_name, d.next_attempt_at FROM deliveries d WHERE d.claimed_by IS NULL
+          ORDER BY d.kind_name, d.next_attempt_at LIMIT 1)
+        UNION ALL
+        SELECT n.kind_name, n.next_attempt_at
+          FROM kinds k, LATERAL (SELECT d.kind_name, d.next_attempt_at FROM deliveries d
+                                  WHERE d.claimed_by IS NULL AND d.kind_name > k.kind_name
+                                  ORDER BY d.kind_name, d.next_attempt_at LIMIT 1) AS n)
+    SELECT coalesce(greatest(0, extract(epoch FROM notifier.now() - min(next_attempt_at))), 0)::float8 FROM kinds
+"""
+
+
+async def oldest_pending_s(conn: Connection) -> float:
+    """How long the oldest owed notification has been due, in business seconds; 0 when none is."""
+    found: float = await conn.fetchval(OLDEST_PENDING)
+    return found

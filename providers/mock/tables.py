@@ -1,0 +1,107 @@
+"""The ledger's tables and the statements that fill them; each runs inside the caller's transaction."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from providers.mock.records import AttemptRecord, MessageRecord, pack
+from providers.mock.wire import address_of
+
+SCHEMA = """
+    CREATE TABLE IF NOT EXISTS keys (
+        key TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, message_ids TEXT NOT NULL, accepted_at REAL NOT NULL
+    ) WITHOUT ROWID;
+
+    CREATE TABLE IF NOT EXISTS messages (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused: a cursor outlives an emptied inbox
+        id TEXT NOT NULL UNIQUE, key TEXT, sender TEXT NOT NULL, recipients TEXT NOT NULL,
+        subject TEXT NOT NULL, html TEXT, text TEXT, headers TEXT NOT NULL, body TEXT NOT NULL,
+        worker TEXT, generation INTEGER, user TEXT, kind TEXT,
+        created_at TEXT NOT NULL, transport TEXT NOT NULL,
+        folded TEXT NOT NULL,    -- recipients, subject, user and kind without case: what a bare word searches
+        folded_to TEXT NOT NULL  -- ' address address ' without case: what `to:` searches
+    );
+    CREATE INDEX IF NOT EXISTS messages_key ON messages (key);
+    CREATE INDEX IF NOT EXISTS messages_user ON messages (user);
+
+    CREATE TABLE IF NOT EXISTS attempts (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        key TEXT, worker TEXT, generation INTEGER, user TEXT, kind TEXT, recipients TEXT NOT NULL,
+        time TEXT NOT NULL, verdict TEXT NOT NULL, status INTEGER, message_ids TEXT NOT NULL,
+        answered INTEGER NOT NULL
+    );
+    CREATE INDEX IF NOT EXISTS attempts_key ON attempts (key);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    """A key accepted earlier and still remembered."""
+
+    fingerprint: str
+    message_ids: tuple[str, ...]
+
+
+FIND_KEY = "SELECT fingerprint, message_ids FROM keys WHERE key = ? AND accepted_at > ?"
+
+
+def find_key(connection: sqlite3.Connection, key: str, accepted_after: float) -> KeyRecord | None:
+    """The key's acceptance unless it is older than `accepted_after` (seconds since the epoch)."""
+    row = connection.execute(FIND_KEY, (key, accepted_after)).fetchone()
+    return None if row is None else KeyRecord(row["fingerprint"], tuple(json.loads(row["message_ids"])))
+
+
+REMEMBER_KEY = "INSERT OR REPLACE INTO keys (key, fingerprint, message_ids, accepted_at) VALUES (?, ?, ?, ?)"
+
+
+def remember_key(
+    connection: sqlite3.Connection, key: str, fingerprint: str, messages: Sequence[MessageRecord], now: float
+) -> None:
+    """Note the acceptance; an older one that has run out gives way."""
+    ids = pack([message.id for message in messages])
+    connection.execute(REMEMBER_KEY, (key, fingerprint, ids, now))
+
+
+INSERT_MESSAGE = """
+    INSERT INTO messages (id, key, sender, recipients, subject, html, text, headers, body,
+                          worker, generation, user, kind, created_at, transport, folded, folded_to)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+
+def insert_message(connection: sqlite3.Connection, message: MessageRecord) -> None:
+    """Put one mail into the inbox."""
+    m, caller = message, message.caller
+    folded = " ".join((*m.to, m.subject, caller.user or "", caller.kind or "")).casefold()
+    folded_to = f" {' '.join(address_of(to) for to in m.to)} ".casefold()
+    content = (
+        m.id,
+        m.key,
+        m.sender,
+        pack(m.to),
+        m.subject,
+        m.html,
+        m.text,
+        pack(dict(m.headers)),
+        pack(dict(m.body)),
+    )
+    who = (caller.worker, caller.generation, caller.user, caller.kind)
+    connection.execute(INSERT_MESSAGE, (*content, *who, m.created_at, m.transport, folded, folded_to))
+
+
+INSERT_ATTEMPT = """
+    INSERT INTO attempts (key, worker, generation, user, kind,
+                          recipients, time, verdict, status, message_ids, answered)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+
+def insert_attempt(connection: sqlite3.Connection, attempt: AttemptRecord) -> int:
+    """Write down one call; returns its number."""
+    a, caller = attempt, attempt.caller
+    who = (caller.worker, caller.generation, caller.user, caller.kind)
+    what = (pack(a.to), a.time, a.verdict, a.status, pack(a.message_ids), a.answered)
+    return connection.execute(INSERT_ATTEMPT, (a.key, *who, *what)).lastrowid or 0
