@@ -174,15 +174,11 @@ async def test_a_connect_that_takes_for_ever_is_certain() -> None:
                 one.setblocking(False)
                 one.connect_ex(full.getsockname())
             async with a_provider(f"http://127.0.0.1:{full.getsockname()[1]}", timeout_s=0.3) as provider:
-                assert await provider.send(MAIL, "k1", CONTEXT) == RetryLater(
-                    "connect_timeout", answered=False
-                )
+                assert await provider.send(MAIL, "k1", CONTEXT) == RetryLater("connect_timeout", answered=False)
 
 
 @contextlib.asynccontextmanager
-async def answering(
-    answer: bytes, *, close: bool = True, heads: list[bytes] | None = None
-) -> AsyncIterator[str]:
+async def answering(answer: bytes, *, close: bool = True, heads: list[bytes] | None = None) -> AsyncIterator[str]:
     """A server that reads a request, notes its head in `heads`, and says exactly this."""
     handlers: list[asyncio.Task[None]] = []
 
@@ -192,9 +188,7 @@ async def answering(
         handlers.append(task)
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             head = await reader.readuntil(b"\r\n\r\n")
-            [length] = [
-                int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if b"content-length" in line
-            ]
+            [length] = [int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if b"content-length" in line]
             await reader.readexactly(length)
             if heads is not None:
                 heads.append(head)
@@ -256,9 +250,7 @@ async def test_without_keys_no_key_is_sent_and_no_connection_is_used_twice() -> 
     assert not any(b"idempotency-key" in head.lower() for head in heads)
 
 
-async def test_the_callback_comes_after_the_request_and_before_the_answer(
-    mock: Mock, provider: Provider
-) -> None:
+async def test_the_callback_comes_after_the_request_and_before_the_answer(mock: Mock, provider: Provider) -> None:
     seen: list[int] = []
 
     async def written() -> None:
@@ -307,9 +299,7 @@ KILLED = textwrap.dedent("""
 
 @pytest.mark.parametrize("size", [10, 3_000_000])
 @pytest.mark.parametrize("latency_ms", [0, 300])
-async def test_a_process_killed_in_the_callback_has_sent_its_mail(
-    mock: Mock, size: int, latency_ms: int
-) -> None:
+async def test_a_process_killed_in_the_callback_has_sent_its_mail(mock: Mock, size: int, latency_ms: int) -> None:
     await mock.faults(latency_ms=[latency_ms, latency_ms])
     arguments = [sys.executable, "-c", KILLED, mock.url, str(size)]
     process = await asyncio.create_subprocess_exec(*arguments, cwd=Path(__file__).parents[2])
@@ -365,7 +355,4 @@ def test_the_account_is_named_without_its_secret() -> None:
 
 def test_the_package_is_light() -> None:
     code = "import providers, providers.base, sys; sys.exit('aiohttp' in sys.modules)"
-    assert (
-        subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False).returncode
-        == 0
-    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False).returncode == 0

@@ -390,9 +390,7 @@ async def test_stopping_takes_a_second_whoever_still_waits(tmp_path: Path) -> No
                 await task
 
 
-async def test_a_port_or_a_directory_in_use_is_said_plainly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_port_or_a_directory_in_use_is_said_plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("providers.mock.ledger.LOCK_WAIT_S", 0.1)
     options: dict[str, Any] = {"host": "127.0.0.1", "stop": asyncio.Event(), "ready": print}
     with (

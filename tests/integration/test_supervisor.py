@@ -22,7 +22,7 @@ from notifier import embedded
 from notifier.embedded.process import birth, free_port, read_note
 from notifier.supervisor import screen
 from tests.support.poll import eventually
-from tests.support.servers import remove_data
+from tests.support.servers import end_servers, remove_data
 
 pytestmark = pytest.mark.database
 PROGRAM = [sys.executable, str(Path(__file__).parents[1] / "support" / "stand_in_run.py"), "run"]
@@ -87,10 +87,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., Run]]:
         if run.process.poll() is None:
             run.process.kill()
             run.process.communicate()
-    left = [(note.get("pid"), note.get("born")) for note in map(read_note, data_dir.glob("*.json"))]
-    for pid, born in [*left, *read_note(data_dir / "run.json").get("children", [])]:  # type: ignore[misc]
-        if isinstance(pid, int) and birth(pid) == born:
-            os.kill(pid, signal.SIGKILL)
+    end_servers(data_dir)
     remove_data(data_dir)
 
 

@@ -252,9 +252,7 @@ async def until(
 
 
 @asynccontextmanager
-async def open_stack(
-    folder: Path, database_url: str, redis_url: str, **settings: str
-) -> AsyncIterator[Stack]:
+async def open_stack(folder: Path, database_url: str, redis_url: str, **settings: str) -> AsyncIterator[Stack]:
     """An installation around a database and a Redis (or none); `settings` without the prefix."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("NOTIFIER_")}
     environ |= {
