@@ -93,8 +93,16 @@ def test_several_at_once_and_arming_again_forgets_the_old() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["worker.after_clam=kill", "worker.after_claim", "worker.after_claim=explode", "worker.after_claim=pause"]
-    + ["worker.after_claim=pause:x", "worker.after_claim=kill*-1", "worker.after_claim=kill@often", "=kill"],
+    [
+        "worker.after_clam=kill",
+        "worker.after_claim",
+        "worker.after_claim=explode",
+        "worker.after_claim=pause",
+        "worker.after_claim=pause:x",
+        "worker.after_claim=kill*-1",
+        "worker.after_claim=kill@often",
+        "=kill",
+    ],
 )
 def test_what_cannot_be_read_is_refused_and_arms_nothing(text: str) -> None:
     arm("worker.after_send=kill")
