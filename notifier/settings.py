@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -155,11 +156,14 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     except ValidationError as error:
         raise SettingsError("\n".join(_explain(item) for item in error.errors())) from None
     except ValueError as error:  # a value that should be JSON and is not
-        raise SettingsError(str(error)) from None
+        field = re.search(r'field "(\w+)"', str(error))
+        raise SettingsError(f"{PREFIX}{field[1].upper()}: not valid JSON" if field else str(error)) from None
 
 
 def _unknown(name: str, known: set[str]) -> str:
-    close = difflib.get_close_matches(name.upper(), known, n=1)
+    # the prefix is left out: it would make every name look alike
+    short = {other.removeprefix(PREFIX): other for other in known}
+    close = [short[match] for match in difflib.get_close_matches(name.upper().removeprefix(PREFIX), short, n=1)]
     hint = f"did you mean {close[0]}?" if close else "see `notifier run --help` for the names there are"
     return f"unknown setting {name}: {hint}"
 

@@ -64,7 +64,7 @@ STATEMENTS = (
         user_id     text        COLLATE "C" NOT NULL,
         occurred_at timestamptz,
         fingerprint bytea       NOT NULL CHECK (octet_length(fingerprint) = 32),
-        answer      jsonb,
+        answer      json,
         taken_at    timestamptz,
         received_at timestamptz NOT NULL DEFAULT clock_timestamp(),
         PRIMARY KEY (source, id),

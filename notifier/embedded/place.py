@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import os
 import pwd
 import shutil
@@ -39,16 +40,16 @@ class Place:
 def find_place(data_dir: Path, *, shared: Path = SHARED) -> Place:
     """Prepare where the PostgreSQL of `data_dir` lives; raises NotReady when it cannot live there."""
     wheel = find_wheel()
-    account = _account() if os.geteuid() == 0 else None
-    root = _shared_root(data_dir, shared) if account else data_dir / "postgres"
+    root = _shared_root(data_dir, shared) if os.geteuid() == 0 else data_dir / "postgres"
+    account = _account(root) if os.geteuid() == 0 else None
     _check_note(data_dir, root)
     _make_root(root, account)
     place = Place(root, wheel / "pginstall" / "bin", account)
-    if account and not runs(place):
+    if account and trouble(place):
         place = Place(root, _copy_programs(wheel, root), account)
-        if not runs(place):
-            raise NotReady(f"{account.name} may not run programs in {root} (mounted noexec?): {OWN_SERVER}")
-    write_private(data_dir / "postgres-place.json", f'{{"root": "{root}"}}\n')
+        if why := trouble(place):
+            raise NotReady(f"{account.name} cannot run PostgreSQL in {root} ({why}): {OWN_SERVER}")
+    write_private(data_dir / "postgres-place.json", json.dumps({"root": str(root)}) + "\n")
     return place
 
 
@@ -64,15 +65,21 @@ def find_wheel() -> Path:
     )
 
 
-def _account() -> Account:
-    for name in ("postgres", "nobody"):
-        try:
-            entry = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        if entry.pw_uid != 0:
-            return Account(name, entry.pw_uid, entry.pw_gid)
-    raise NotReady(f"PostgreSQL does not run as root, and there is no account postgres or nobody here: {OWN_SERVER}")
+def _account(root: Path) -> Account:
+    """The account that has the data already, else the first there is."""
+    found = [account for account in map(_lookup, ("postgres", "nobody")) if account]
+    if not found:
+        raise NotReady(f"PostgreSQL does not run as root, and there is no account postgres or nobody: {OWN_SERVER}")
+    owner = root.lstat().st_uid if root.is_dir() else None
+    return next((account for account in found if account.uid == owner), found[0])
+
+
+def _lookup(name: str) -> Account | None:
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        return None
+    return Account(name, entry.pw_uid, entry.pw_gid) if entry.pw_uid else None
 
 
 def _shared_root(data_dir: Path, shared: Path) -> Path:
@@ -116,20 +123,21 @@ def _make_root(root: Path, account: Account | None) -> None:
         )
 
 
-def runs(place: Place) -> bool:
-    """Whether the account that will run PostgreSQL can reach its programs and what they load."""
+def trouble(place: Place) -> str | None:
+    """Why the account that is to run PostgreSQL cannot; None when it can."""
     for program in ("initdb", "postgres"):
         argv: list[str | Path] = [place.bin / program, "--version"]
         try:
-            with popen(argv, output=subprocess.DEVNULL, cwd=Path("/"), account=place.account) as process:
-                if process.wait(30) != 0:
-                    return False
+            process = popen(argv, output=subprocess.PIPE, cwd=Path("/"), account=place.account)
         except NotReady as error:
             if isinstance(error.__cause__, PermissionError):
-                return False
+                return str(error.__cause__)
             raise
+        output, _ = process.communicate()
+        if process.returncode != 0:
+            return output.decode(errors="replace").strip() or f"{program}: exit code {process.returncode}"
     share = place.bin.parent / "share"
-    return place.account is None or all(_is_open_to_all(path) for path in (share, *share.iterdir()))
+    return None if all(_is_open_to_all(path) for path in (share, *share.iterdir())) else f"{share} is closed to others"
 
 
 def _is_open_to_all(path: Path) -> bool:

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import psutil
+import structlog
 
 from notifier.domain.errors import NotReady
 from notifier.embedded.place import OWN_SERVER, Place, find_place
@@ -33,6 +34,7 @@ from notifier.embedded.process import (
     popen,
     read_note,
     spawn,
+    stop,
     write_private,
 )
 from notifier.store import probe
@@ -61,6 +63,8 @@ SMALL_SERVER = {
 }
 THROW_AWAY = {"fsync": "off", "full_page_writes": "off"}
 
+log = structlog.get_logger(__name__)
+
 
 async def start_postgres(data_dir: Path, *, durable: bool = True) -> Server:
     """Answer a running PostgreSQL of this DATA_DIR. `durable=False` is for data nobody will miss.
@@ -69,8 +73,12 @@ async def start_postgres(data_dir: Path, *, durable: bool = True) -> Server:
     """
     with explained(data_dir):
         data_dir = make_data_dir(data_dir)
+        is_new = not any((data_dir / name).exists() for name in ("postgres-place.json", "postgres_password"))
         place = await asyncio.to_thread(find_place, data_dir)
         made = (place.data / "PG_VERSION").exists()
+        if made and is_new:
+            await _set_aside(place)
+            made = False
         password = _password(data_dir, made=made)
         if made and (server := await _adopt(place, password)):
             return server
@@ -83,7 +91,7 @@ async def start_postgres(data_dir: Path, *, durable: bool = True) -> Server:
 def _password(data_dir: Path, *, made: bool) -> str:
     path = data_dir / "postgres_password"
     if made and not path.exists():
-        raise NotReady(f"{path} is missing: nobody gets into this PostgreSQL without it. Bring it back")
+        raise NotReady(f"{path} is missing: nobody gets into this PostgreSQL without it. Bring it back, or begin anew")
     return make_once(path, secrets.token_hex(24))
 
 
@@ -166,7 +174,7 @@ def _forget_reused_pid(place: Place) -> None:
 async def _make_cluster(place: Place, password: str, *, durable: bool) -> None:
     """Make the cluster under another name first: what a kill leaves half done is never taken for one."""
     for leftover in place.root.glob("data.new-*"):
-        shutil.rmtree(leftover)
+        shutil.rmtree(leftover, ignore_errors=True)  # its initdb may still be dying
     new = place.root / f"data.new-{secrets.token_hex(4)}"
     pwfile = place.root / f"data.new-{secrets.token_hex(4)}.password"
     write_private(pwfile, password + "\n")
@@ -211,6 +219,20 @@ def _check_version(place: Place) -> None:
         )
 
 
+async def _set_aside(place: Place) -> None:
+    """Make room where root's data are not below DATA_DIR, and somebody removed DATA_DIR to begin anew.
+
+    Kept until that happens again, in case it was a mistake.
+    """
+    if found := _postmaster(place):
+        await stop(Server("postgres", "", found[1], found[0], birth(found[0]) or ""))
+    aside = place.root / "data.aside"
+    if aside.exists():
+        shutil.rmtree(aside)
+    place.data.rename(aside)
+    log.warning("postgres.set_aside", data_of="a removed NOTIFIER_DATA_DIR", kept_in=str(aside))
+
+
 # Starting
 
 
@@ -218,36 +240,40 @@ async def _launch(data_dir: Path, place: Place, password: str, *, durable: bool)
     note = data_dir / "postgres.json"
     noted = read_note(note).get("port")
     port = free_port(noted if isinstance(noted, int) else None)
-    log = data_dir / "logs" / "postgres.log"
+    log_file = data_dir / "logs" / "postgres.log"
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
-        server, output = await _attempt(place, port, password, log, durable=durable)
+        server, output = await _attempt(place, port, password, log_file, durable=durable)
         if server:
             write_private(note, json.dumps({"pid": server.pid, "port": port, "born": server.born}) + "\n")
-            await probe.ensure_database(_url(port, password, "postgres"), NAME)
             return server
         if "could not bind" in output:  # somebody was quicker
             port = free_port()
         elif "pre-existing shared memory block" not in output and "already exists" not in output:
-            raise NotReady(_why(output, place, log))
+            raise NotReady(_why(output, place, log_file))
         if time.monotonic() > deadline:
-            raise NotReady(_why(output, place, log))
+            raise NotReady(_why(output, place, log_file))
         await asyncio.sleep(0.2)
 
 
-async def _attempt(place: Place, port: int, password: str, log: Path, *, durable: bool) -> tuple[Server | None, str]:
+async def _attempt(
+    place: Place, port: int, password: str, log_file: Path, *, durable: bool
+) -> tuple[Server | None, str]:
     """Start once. Answers the server, or what it wrote before it gave up."""
     settings = SMALL_SERVER | ({} if durable else THROW_AWAY)
     argv: list[str | Path] = [place.bin / "postgres", "-D", place.data, "-p", str(port)]
     argv += [f"--{name}={value}" for name, value in settings.items()]
-    offset = log_size(log)
+    offset = log_size(log_file)
     hold = _hold(place)
     try:
-        process = spawn(argv, log=log, cwd=place.data, account=place.account, keep_fds=[hold])
+        process = spawn(argv, log=log_file, cwd=place.data, account=place.account, keep_fds=[hold])
     finally:
         os.close(hold)
     try:
-        return await _until_ready(place, port, password, process, log, offset)
+        server, output = await _until_ready(place, port, password, process, log_file, offset)
+        if server:
+            await probe.ensure_database(_url(port, password, "postgres"), NAME)
+        return server, output
     except BaseException:  # whoever is told to stop meanwhile leaves no server behind that nobody knows of
         process.send_signal(signal.SIGINT)
         process.wait()
@@ -255,7 +281,7 @@ async def _attempt(place: Place, port: int, password: str, log: Path, *, durable
 
 
 async def _until_ready(
-    place: Place, port: int, password: str, process: subprocess.Popen[bytes], log: Path, offset: int
+    place: Place, port: int, password: str, process: subprocess.Popen[bytes], log_file: Path, offset: int
 ) -> tuple[Server | None, str]:
     deadline = time.monotonic() + START_TIMEOUT_S
     while process.poll() is None:
@@ -265,9 +291,9 @@ async def _until_ready(
         if time.monotonic() > deadline:
             process.terminate()
             await asyncio.to_thread(process.wait)
-            return None, "it did not answer in time\n" + log_since(log, offset)
+            return None, "it did not answer in time\n" + log_since(log_file, offset)
         await asyncio.sleep(POLL_S)
-    return None, log_since(log, offset)
+    return None, log_since(log_file, offset)
 
 
 def _hold(place: Place) -> int:
@@ -278,9 +304,9 @@ def _hold(place: Place) -> int:
     return handle
 
 
-def _why(output: str, place: Place, log: Path | None = None) -> str:
+def _why(output: str, place: Place, log_file: Path | None = None) -> str:
     if "No space left on device" in output or "Disk quota exceeded" in output:
         return explain(OSError(28, "No space left on device"), place.root)
     tail = "\n".join(output.splitlines()[-8:]) or "(it said nothing)"
-    where = f"; its log: {log}" if log else ""
+    where = f"; its log: {log_file}" if log_file else ""
     return f"PostgreSQL did not start in {place.root}{where}. It said:\n{tail}\nIf this stays, {OWN_SERVER}"

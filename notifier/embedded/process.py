@@ -246,5 +246,10 @@ def explain(error: OSError, what: object) -> str:
                 f"{what} is made for another processor: reinstall on this machine, "
                 "or set NOTIFIER_DATABASE_URL and NOTIFIER_REDIS_URL to servers of your own"
             )
+        case errno.ENOENT:
+            return (
+                f"{error.filename or what} cannot be started here: the file, or the loader it asks for, is missing. "
+                "Reinstall, or set NOTIFIER_DATABASE_URL and NOTIFIER_REDIS_URL to servers of your own"
+            )
         case _:
             return f"{what}: {error}"

@@ -84,7 +84,7 @@ async def why_not(conn: Connection, events: Sequence[Event]) -> dict[tuple[str, 
 
 STORE_ANSWERS = """
     UPDATE events AS e
-       SET occurred_at = t.occurred_at, answer = t.answer::jsonb, taken_at = t.taken_at
+       SET occurred_at = t.occurred_at, answer = t.answer::json, taken_at = t.taken_at
       FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[], $5::timestamptz[])
            AS t (source, id, occurred_at, answer, taken_at)
      WHERE e.source = t.source AND e.id = t.id

@@ -143,6 +143,7 @@ async def _advance(conn: asyncpg.Connection, database_url: str, directory: Path)
 
 async def _upgrade(database_url: str, directory: Path) -> None:
     await preload()
+    from sqlalchemy.exc import DBAPIError
     from sqlalchemy.ext.asyncio import create_async_engine
     from sqlalchemy.pool import NullPool
 
@@ -152,9 +153,13 @@ async def _upgrade(database_url: str, directory: Path) -> None:
         # asyncpg reads the URL itself, so a URL means here what it means elsewhere
         async_creator=lambda: asyncpg.connect(database_url, timeout=CONNECT_TIMEOUT_S, statement_cache_size=0),
     )
-    async with engine.connect() as connection:
-        await connection.run_sync(_run_alembic, directory)
-    await engine.dispose()
+    try:
+        async with engine.connect() as connection:
+            await connection.run_sync(_run_alembic, directory)
+    except DBAPIError as error:
+        raise NotReady(f"a migration failed and was rolled back: {error.orig}") from error
+    finally:
+        await engine.dispose()
 
 
 async def preload() -> None:

@@ -30,13 +30,18 @@ async def data_directory(url: str, *, timeout_s: float = 5) -> str | None:
 
 
 async def ensure_database(url: str, name: str) -> None:
-    """Create a database unless it is there; `url` names another one of the same server."""
-    conn = await asyncpg.connect(url, timeout=10)
+    """Create a database unless it is there; `url` names another one of the same server. Raises NotReady."""
     try:
-        if not await conn.fetchval(DATABASE_EXISTS, name):
-            await conn.execute(f'CREATE DATABASE "{name}"')
-    finally:
-        await conn.close(timeout=10)
+        conn = await asyncpg.connect(url, timeout=10)
+        try:
+            if not await conn.fetchval(DATABASE_EXISTS, name):
+                await conn.execute(f'CREATE DATABASE "{name}"')
+        finally:
+            await conn.close(timeout=10)
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise NotReady(
+            f"the PostgreSQL at {address(url)} has no database {name} and does not make one: {error}"
+        ) from error
 
 
 def address(url: str) -> str:

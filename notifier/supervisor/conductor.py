@@ -158,9 +158,12 @@ class Supervisor:
         await asyncio.gather(*(child.answers.wait() for child in self._children.values()))
 
     def _children_changed(self) -> None:
-        write_private(self._home.note, note_of(list(self._children.values()), birth))
-        if self._up and all(child.answers.is_set() for child in self._children.values()):
-            self._write_ready_file()
+        try:
+            write_private(self._home.note, note_of(list(self._children.values()), birth))
+            if self._up and all(child.answers.is_set() for child in self._children.values()):
+                self._write_ready_file()
+        except OSError as error:  # a full disk must not end what still works
+            log.error("run.not_noted", why=str(error))
 
     def _databases_changed(self) -> None:
         if (now := self._addresses()) != self._given:

@@ -49,7 +49,5 @@ async def test_it_hears_what_is_wrong(mock: Mock) -> None:
 
 
 async def test_it_sends_a_batch(mock: Mock) -> None:
-    sent = await asyncio.to_thread(
-        resend.Batch.send, [MAIL, {**MAIL, "subject": "Else"}], {"idempotency_key": "k"}
-    )
+    sent = await asyncio.to_thread(resend.Batch.send, [MAIL, {**MAIL, "subject": "Else"}], {"idempotency_key": "k"})
     assert sorted(item["id"] for item in sent["data"]) == sorted(line["id"] for line in await mock.inbox())

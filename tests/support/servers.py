@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import asyncpg
 
 from notifier import embedded
-from notifier.embedded.process import read_note
+from notifier.embedded.place import SHARED
+from notifier.embedded.process import birth, read_note
 
 
 async def on_server(server: embedded.Server, statement: str) -> None:
@@ -20,9 +23,18 @@ async def on_server(server: embedded.Server, statement: str) -> None:
         await conn.close()
 
 
+def end_servers(data_dir: Path) -> None:
+    """Kill what still runs of a DATA_DIR: the processes noted there, and no others."""
+    notes = [(note.get("pid"), note.get("born")) for note in map(read_note, data_dir.glob("*.json"))]
+    children = read_note(data_dir / "run.json").get("children")
+    for pid, born in [*notes, *(children if isinstance(children, list) else [])]:
+        if isinstance(pid, int) and birth(pid) == born is not None:
+            os.kill(pid, signal.SIGKILL)
+
+
 def remove_data(data_dir: Path) -> None:
     """Remove a DATA_DIR, and what root's PostgreSQL keeps outside it."""
     root = read_note(data_dir / "postgres-place.json").get("root")
-    if isinstance(root, str) and Path(root).name in ("postgres", root.rpartition("/")[2]):
+    if isinstance(root, str) and Path(root).parent == SHARED and Path(root).name.startswith("notifier-"):
         shutil.rmtree(root, ignore_errors=True)
     shutil.rmtree(data_dir, ignore_errors=True)

@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--parent-fd", type=int)
     given = parser.parse_args()
     if os.environ.get("STAND_IN_REFUSES") == given.name:
-        print("notifier: NOTIFIER_NONSENSE is not what it should be", file=sys.stderr)
+        sys.stderr.write("notifier: NOTIFIER_NONSENSE is not what it should be\n")
         sys.exit(2)
     asyncio.run(
         run_until_stopped(

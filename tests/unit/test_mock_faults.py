@@ -16,9 +16,7 @@ def test_without_faults_nothing_happens_to_a_call() -> None:
 
 
 def test_a_rate_of_one_is_always_and_latency_stays_in_its_range() -> None:
-    faults = Faults(
-        latency_ms=(20, 40), fail_rate=1, reset_rate=1, drop_response_rate=1, error_after_accept_rate=1
-    )
+    faults = Faults(latency_ms=(20, 40), fail_rate=1, reset_rate=1, drop_response_rate=1, error_after_accept_rate=1)
     for seed in range(50):
         fate = draw(faults, random.Random(seed))
         assert 0.02 <= fate.latency_s <= 0.04

@@ -79,7 +79,5 @@ def test_a_key_is_visible_ascii(key: str) -> None:
 
 
 def test_the_caller_is_read_from_percent_encoding_and_nonsense_is_left_out() -> None:
-    caller = wire.caller(
-        {"X-Notifier-User": "u%201%20%C3%BC", "X-Notifier-Generation": "x", "X-Notifier-Kind": "a@b"}
-    )
+    caller = wire.caller({"X-Notifier-User": "u%201%20%C3%BC", "X-Notifier-Generation": "x", "X-Notifier-Kind": "a@b"})
     assert caller == wire.Caller(worker=None, generation=None, user="u 1 ü", kind="a@b")

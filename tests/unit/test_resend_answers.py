@@ -25,9 +25,7 @@ SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 
 def outcome(status: int, content: object = None, **headers: str) -> Outcome:
     body = content if isinstance(content, bytes) or content is None else json.dumps(content).encode()
-    return classify(
-        Answer(status, {name.replace("_", "-"): value for name, value in headers.items()}, body), NOW
-    )
+    return classify(Answer(status, {name.replace("_", "-"): value for name, value in headers.items()}, body), NOW)
 
 
 def named(name: str, **more: str) -> dict[str, str]:

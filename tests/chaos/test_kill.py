@@ -1,0 +1,56 @@
+"""SIGKILL at every step of a worker: everybody gets one mail, nobody two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.stack import open_stack, users
+
+STEPS = [
+    "worker.after_claim",
+    "worker.after_begin",
+    "worker.before_send",
+    "worker.mid_send",
+    "worker.after_send",
+    "worker.before_settle",
+    "worker.after_settle",
+]
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_worker_killed_at_any_step_changes_nothing(
+    tmp_path: Path, database_url: str, redis_url: str, step: str
+) -> None:
+    async with open_stack(tmp_path, database_url, redis_url) as stack:
+        await stack.start_all(workers=0)
+        victim = await stack.start("worker", "victim", FAILPOINTS=f"{step}=kill*1")
+        people = users(50)
+        await stack.signup(people[0])  # nobody else works yet, so the victim meets its end
+        await victim.ended()
+        await stack.start("worker", "good")
+        await stack.signups(people[1:])
+        mails = await stack.until_mails(50)
+        await stack.until_states(sent=50, scheduled=50)
+        assert set(mails.values()) == {1}
+        assert {user for user, _ in mails} == set(people)
+
+
+@pytest.mark.parametrize("step", ["worker.after_begin", "worker.before_send", "worker.mid_send", "worker.after_send"])
+async def test_without_provider_keys_only_the_call_in_hand_is_uncertain(
+    tmp_path: Path, database_url: str, redis_url: str, step: str
+) -> None:
+    keyless = {"MOCK_FAMILY": "none", "WORKER_CONCURRENCY": "1"}
+    async with open_stack(tmp_path, database_url, redis_url, **keyless) as stack:
+        await stack.start_all(workers=0)
+        victim = await stack.start("worker", "victim", FAILPOINTS=f"{step}=kill*1")
+        people = users(20)
+        await stack.signup(people[0])
+        await victim.ended()
+        await stack.start("worker", "good", WORKER_CONCURRENCY="20")
+        await stack.signups(people[1:])
+        await stack.until_states(sent=19, uncertain=1, scheduled=20)
+        mails = await stack.mails()
+        assert max(mails.values()) == 1
+        assert len(mails) == (20 if step in ("worker.mid_send", "worker.after_send") else 19)

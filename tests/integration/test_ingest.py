@@ -1,0 +1,205 @@
+"""What events mean: ids, order by occurred_at, the guard, and what the sender is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from notifier.domain.errors import Busy, Invalid, KeyReused
+from tests.support.rig import Rig, ago, an_event, open_rig
+
+SIGNUP, LOGIN = "user.signed_up", "user.logged_in"
+
+
+@pytest.fixture
+async def rig(database_url: str) -> AsyncIterator[Rig]:
+    async with open_rig(database_url) as opened:
+        yield opened
+
+
+async def test_a_signup_owes_the_onboarding_and_schedules_the_followup(rig: Rig) -> None:
+    at = ago(minutes=1)
+    answer = await rig.accept(SIGNUP, "ada", at)
+    listed = {row["kind"]: (row["state"], row["due_at"]) for row in answer["notifications"]}
+    assert listed == {
+        "onboarding": ("pending", at.isoformat()),
+        "followup": ("scheduled", (at + timedelta(days=3)).isoformat()),
+    }
+    assert answer["canceled"] == answer["too_late"] == []
+    assert await rig.states("ada") == {"onboarding": "pending", "followup": "scheduled"}
+
+
+async def test_a_repeat_is_answered_from_the_store_and_another_content_is_refused(rig: Rig) -> None:
+    event = an_event(SIGNUP, "ada", id_="e1")
+    first = await rig.ingest.accept(event)
+    second = await rig.ingest.accept(event)
+    assert (first.replayed, second.replayed) == (False, True)
+    assert first.answer == second.answer
+    with pytest.raises(KeyReused):
+        await rig.ingest.accept(an_event(SIGNUP, "bob", id_="e1"))
+    assert await rig.states("bob") == {}
+
+
+async def test_an_id_is_one_per_source(rig: Rig) -> None:
+    await rig.ingest.accept(an_event(SIGNUP, "ada", id_="e1"))
+    other = await rig.ingest.accept(an_event(LOGIN, "ada", id_="e1", source="login_webhook"))
+    assert not other.replayed
+
+
+async def test_fifty_identical_events_at_once_are_one(rig: Rig) -> None:
+    event = an_event(SIGNUP, "ada")
+    answers = await asyncio.gather(*(rig.ingest.accept(event) for _ in range(50)))
+    assert sorted(answer.replayed for answer in answers) == [False] + [True] * 49
+    assert len({str(answer.answer) for answer in answers}) == 1
+    assert await rig.value("SELECT count(*) FROM outbox") == 2
+
+
+async def test_two_hundred_signups_of_twenty_users_name_the_living_one(rig: Rig) -> None:
+    answers = await asyncio.gather(*(rig.accept(SIGNUP, f"user{n % 20}") for n in range(200)))
+    assert await rig.value("SELECT count(*) FROM outbox WHERE kind = 'onboarding'") == 20
+    living = {
+        row["user_id"]: str(row["id"]) for row in await rig.rows("SELECT * FROM outbox WHERE kind = 'onboarding'")
+    }
+    for answer in answers:
+        [named] = [row["id"] for row in answer["notifications"] if row["kind"] == "onboarding"]
+        assert named == living[answer["user_id"]]
+    assert sum("existing" not in row for answer in answers for row in answer["notifications"]) == 40
+
+
+@pytest.mark.parametrize(
+    ("login_after_ms", "canceled"), [(-1, False), (0, True), (1, True)], ids=["older", "equal", "later"]
+)
+@pytest.mark.parametrize("login_first", [True, False], ids=["login-first", "signup-first"])
+async def test_order_is_by_occurred_at_whatever_the_arrival(
+    rig: Rig, login_after_ms: int, canceled: bool, login_first: bool
+) -> None:
+    at = ago(hours=1)
+    login_at = at + timedelta(milliseconds=login_after_ms)
+    if login_first:
+        await rig.accept(LOGIN, "ada", login_at)
+        answer = await rig.accept(SIGNUP, "ada", at)
+        told = {row["kind"]: row["state"] for row in answer["notifications"]}
+        assert told["followup"] == ("canceled" if canceled else "scheduled")
+    else:
+        await rig.accept(SIGNUP, "ada", at)
+        answer = await rig.accept(LOGIN, "ada", login_at)
+        assert [row["kind"] for row in answer["canceled"]] == (["followup"] if canceled else [])
+    assert (await rig.states("ada"))["followup"] == ("canceled" if canceled else "scheduled")
+    if canceled:
+        [row] = await rig.rows("SELECT reason, decided_by FROM settlements WHERE kind = 'followup'")
+        assert row["reason"] == "login"
+        assert row["decided_by"].startswith("event:api/evt_")
+
+
+async def test_a_second_signup_brings_a_canceled_followup_not_back(rig: Rig) -> None:
+    await rig.accept(SIGNUP, "ada", ago(hours=2))
+    await rig.accept(LOGIN, "ada", ago(hours=1))
+    answer = await rig.accept(SIGNUP, "ada", ago(minutes=1))
+    assert {row["kind"]: (row["state"], row["existing"]) for row in answer["notifications"]}["followup"] == (
+        "canceled",
+        True,
+    )
+    assert (await rig.states("ada"))["followup"] == "canceled"
+
+
+async def test_a_login_of_a_stranger_is_remembered(rig: Rig) -> None:
+    answer = await rig.accept(LOGIN, "ada", ago(minutes=1), source="login_webhook")
+    assert (answer["canceled"], answer["too_late"], answer["untouched"]) == ([], [], [])
+    await rig.accept(SIGNUP, "ada", ago(minutes=2))
+    assert (await rig.states("ada"))["followup"] == "canceled"
+
+
+async def test_the_three_lists_hold_all_there_is(rig: Rig) -> None:
+    await rig.accept(SIGNUP, "ada", ago(hours=1))
+    answer = await rig.accept(LOGIN, "ada")
+    assert [row["kind"] for row in answer["canceled"]] == ["followup"]
+    assert [(row["kind"], row["state"]) for row in answer["untouched"]] == [("onboarding", "pending")]
+
+
+async def test_a_claimed_followup_is_too_late_and_a_doubtful_one_as_well(rig: Rig) -> None:
+    await rig.accept(SIGNUP, "ada", ago(days=4))
+    [claim] = [claim for claim in await rig.claim() if claim.kind == "followup"]
+    answer = await rig.accept(LOGIN, "ada")
+    assert answer["too_late"] == [
+        {
+            "id": str(claim.id),
+            "kind": "followup",
+            "state": "sending",
+            "since": claim.claimed_at.isoformat(),
+        }
+    ]
+    assert answer["canceled"] == []
+
+
+@pytest.mark.parametrize("first", ["newer", "older"])
+async def test_the_newest_profile_wins_field_by_field(rig: Rig, first: str) -> None:
+    newer = an_event("user.updated", "ada", ago(minutes=1), name="Ada L.")
+    older = an_event("user.updated", "ada", ago(minutes=5), name="Ada", email="ada@example.com")
+    for event in (newer, older) if first == "newer" else (older, newer):
+        await rig.ingest.accept(event)
+    [row] = await rig.rows("SELECT name, email FROM users")
+    assert row == {"name": "Ada L.", "email": "ada@example.com"}
+
+
+async def test_an_import_of_old_signups_mails_nobody(rig: Rig) -> None:
+    await rig.accept(SIGNUP, "ada", ago(days=8))
+    assert await rig.states("ada") == {"onboarding": "skipped", "followup": "skipped"}
+    assert {row["reason"] for row in await rig.rows("SELECT reason FROM settlements")} == {"too_old"}
+
+
+async def test_nobody_to_write_to_is_said_on_entry(rig: Rig) -> None:
+    await rig.accept(SIGNUP, "ada", email=None)
+    assert await rig.states("ada") == {"onboarding": "skipped", "followup": "scheduled"}
+    await rig.accept("user.updated", "ada", email="late@example.com")
+    assert (await rig.states("ada"))["onboarding"] == "skipped"
+
+
+async def test_the_future_is_refused_and_burns_no_id(rig: Rig) -> None:
+    with pytest.raises(Invalid) as refused:
+        await rig.ingest.accept(an_event(SIGNUP, "ada", ago(minutes=-6), id_="e1"))
+    assert refused.value.pointer == "/occurred_at"
+    assert await rig.value("SELECT count(*) FROM users") == 0
+    assert not (await rig.ingest.accept(an_event(SIGNUP, "ada", ago(minutes=-4), id_="e1"))).replayed
+
+
+async def test_an_unknown_type_is_recorded_and_merges_the_profile(rig: Rig) -> None:
+    answer = await rig.accept("cart.filled", "ada", name="Ada")
+    assert answer["notifications"] == []
+    assert await rig.value("SELECT name FROM users") == "Ada"
+    assert await rig.value("SELECT count(*) FROM last_seen") == 0
+
+
+async def test_maintenance_closes_the_door_for_repeats_as_well(rig: Rig) -> None:
+    event = an_event(SIGNUP, "ada")
+    await rig.ingest.accept(event)
+    await rig.rows(
+        "INSERT INTO switches VALUES ('maintenance', 'ops', 'move', notifier.now(), notifier.now() + interval '1 min')"
+    )
+    for one in (event, an_event(SIGNUP, "bob")):
+        with pytest.raises(Busy):
+            await rig.ingest.accept(one)
+    assert await rig.states("bob") == {}
+
+
+async def test_an_event_waits_for_a_lock_and_delays_nobody_else(rig: Rig) -> None:
+    await rig.accept(SIGNUP, "held")
+    async with rig.database.transaction() as conn:
+        await conn.execute("SELECT FROM users WHERE user_id = 'held' FOR NO KEY UPDATE")
+        waiting = asyncio.create_task(rig.accept(LOGIN, "held"))
+        async with asyncio.timeout(0.5):
+            await asyncio.gather(*(rig.accept(SIGNUP, f"free{n}") for n in range(20)))
+        assert not waiting.done()
+    assert [row["kind"] for row in (await waiting)["canceled"]] == ["followup"]
+
+
+async def test_a_lock_that_never_ends_is_answered_in_time(rig: Rig) -> None:
+    await rig.accept(SIGNUP, "held")
+    async with rig.database.transaction() as conn:
+        await conn.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        await conn.execute("SELECT FROM users WHERE user_id = 'held' FOR NO KEY UPDATE")
+        with pytest.raises(Busy):
+            async with asyncio.timeout(5):
+                await rig.accept(LOGIN, "held")

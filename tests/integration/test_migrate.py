@@ -1,0 +1,107 @@
+"""The way to the schema: once, by one process at a time, never backwards."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import asyncpg
+import pytest
+
+from notifier.domain.errors import NotReady
+from notifier.store import migrate
+
+HEADER = "from alembic import op\nrevision = {revision!r}\ndown_revision = {before!r}\n\ndef upgrade():\n"
+
+
+def migrations_in(directory: Path, *statements: str) -> Path:
+    """A directory of migrations: one revision per statement."""
+    (directory / "versions").mkdir()
+    shutil.copy(migrate.migrations() / "env.py", directory)
+    for number, statement in enumerate(statements, 1):
+        text = HEADER.format(revision=f"{number:04}", before=f"{number - 1:04}" if number > 1 else None)
+        (directory / "versions" / f"{number:04}_x.py").write_text(f"{text}    op.execute({statement!r})\n")
+    return directory
+
+
+async def value(url: str, query: str) -> Any:
+    conn = await asyncpg.connect(url)
+    try:
+        return await conn.fetchval(query)
+    finally:
+        await conn.close()
+
+
+async def test_a_migrated_database_is_at_the_head_of_this_build(database_url: str) -> None:
+    await migrate.check(database_url)
+    assert await migrate.migrate(database_url) == migrate.head()
+
+
+async def test_an_empty_database_is_not_ready_and_the_text_says_what_to_do(empty_database_url: str) -> None:
+    with pytest.raises(NotReady, match=r"at revision base.*run `notifier migrate`"):
+        await migrate.check(empty_database_url)
+
+
+async def test_only_one_of_several_migrates(empty_database_url: str, tmp_path: Path) -> None:
+    directory = migrations_in(
+        tmp_path, "CREATE TABLE once (at timestamptz)", "INSERT INTO once SELECT now() FROM pg_sleep(0.3)"
+    )
+    answers = await asyncio.gather(*(migrate.migrate(empty_database_url, directory=directory) for _ in range(4)))
+    assert answers == ["0002"] * 4
+    assert await value(empty_database_url, "SELECT count(*) FROM once") == 1
+
+
+async def test_what_succeeded_stays_and_what_failed_leaves_nothing(empty_database_url: str, tmp_path: Path) -> None:
+    directory = migrations_in(
+        tmp_path, "CREATE TABLE first (a int)", "DO $$ BEGIN CREATE TABLE second (a int); RAISE 'no'; END $$"
+    )
+    with pytest.raises(NotReady, match=r"rolled back: .*no"):
+        await migrate.migrate(empty_database_url, directory=directory)
+    assert await value(empty_database_url, "SELECT version_num FROM alembic_version") == "0001"
+    assert await value(empty_database_url, "SELECT to_regclass('first') IS NOT NULL AND to_regclass('second') IS NULL")
+
+
+async def test_a_schema_from_a_newer_build_is_refused(empty_database_url: str, tmp_path: Path) -> None:
+    directory = migrations_in(tmp_path, *["SELECT 1"] * 9)
+    await migrate.migrate(empty_database_url, directory=directory)
+    for act in (migrate.migrate, migrate.check):
+        with pytest.raises(NotReady, match="0009, which this build does not know"):
+            await act(empty_database_url)
+
+
+async def test_a_url_may_carry_arguments(empty_database_url: str, tmp_path: Path) -> None:
+    url = empty_database_url.replace("postgresql://", "postgres://") + "?sslmode=prefer&application_name=migrating"
+    assert await migrate.migrate(url, directory=migrations_in(tmp_path, "SELECT 1")) == "0001"
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda url: "postgresql://127.0.0.1:1/x", "no PostgreSQL answers at 127.0.0.1:1"),
+        (lambda url: "postgresql://127.0.0.1:port/x", "cannot read NOTIFIER_DATABASE_URL"),
+        (lambda url: url.replace("@", "wrong@"), "does not let us in.*NOTIFIER_DATABASE_URL"),
+        (lambda url: url + "_that_is_not_there", "does not let us in.*does not exist"),
+    ],
+)
+async def test_a_server_that_cannot_be_used_is_named_without_its_password(
+    empty_database_url: str, change: Any, text: str
+) -> None:
+    with pytest.raises(NotReady, match=text) as caught:
+        await migrate.migrate(change(empty_database_url))
+    assert empty_database_url.split(":")[2].split("@")[0] not in str(caught.value)
+
+
+def test_an_old_server_is_refused() -> None:
+    old: Any = SimpleNamespace(get_server_version=lambda: SimpleNamespace(major=14))
+    with pytest.raises(NotReady, match="PostgreSQL 14 is too old: 15"):
+        migrate._check_server(old)
+
+
+def test_two_ends_of_the_chain_are_noticed(tmp_path: Path) -> None:
+    directory = migrations_in(tmp_path, "SELECT 1", "SELECT 2")
+    (directory / "versions" / "0003_y.py").write_text('revision = "0003"\ndown_revision = "0001"\n')
+    with pytest.raises(NotReady, match="0002, 0003"):
+        migrate.head(directory)
