@@ -9,7 +9,7 @@ from aiohttp import web
 
 from notifier import side_door
 from notifier.domain.errors import SettingsError
-from notifier.http import dev, events, health, login, notifications, users
+from notifier.http import dev, events, health, invariants, login, notifications, switches, users
 from notifier.http.auth import DatabaseClock, Keys, WebhookDoor
 from notifier.http.bodies import BATCH_MAX_BYTES
 from notifier.http.context import CONTEXT, Context
@@ -46,6 +46,12 @@ def build_app(runtime: Runtime, ingest: Ingest) -> web.Application:
             web.post("/v1/notifications/{id}/resolve", notifications.post_resolve),
             web.get("/v1/users/{user_id:[^/]+}", users.get_user),
             web.get("/v1/users/{user_id:[^/]+}/timeline", users.get_timeline),
+            web.get("/v1/switches", switches.list_switches),
+            web.get("/v1/switches/{name:[^/]+}", switches.get_switch),
+            web.put("/v1/switches/{name:[^/]+}", switches.put_switch),
+            web.delete("/v1/switches/{name:[^/]+}", switches.delete_switch),
+            web.get("/v1/audit", switches.list_audit),
+            web.get("/v1/invariants", invariants.get_invariants),
             web.get("/healthz", side_door.healthz),
             web.get("/readyz", health.readyz),
             web.get("/metrics", health.metrics),

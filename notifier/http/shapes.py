@@ -14,6 +14,7 @@ from notifier.store.attempts import Attempt
 from notifier.store.audit import Entry
 from notifier.store.database import Connection
 from notifier.store.notifications import Notification
+from notifier.store.switches import Switch
 
 
 def iso(moment: datetime | None) -> str | None:
@@ -94,4 +95,15 @@ def audit_document(entry: Entry) -> dict[str, Any]:
         "target": entry.target,
         "user_id": entry.user_id,
         "detail": entry.detail,
+    }
+
+
+def switch_document(switch: Switch) -> dict[str, Any]:
+    """One switch that is on."""
+    return {
+        "name": switch.name,
+        "owner": switch.owner,
+        "reason": switch.reason,
+        "set_at": iso(switch.set_at),
+        "expires_at": iso(switch.expires_at),
     }
