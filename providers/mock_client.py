@@ -26,9 +26,7 @@ CONTEXT_HEADERS = {
     "user": "X-Notifier-User",
     "kind": "X-Notifier-Kind",
 }
-_PLAIN = string.punctuation.replace(
-    "%", ""
-)  # all visible ASCII beside letters and digits, which quote() keeps anyway
+_PLAIN = string.punctuation.replace("%", "")  # all visible ASCII beside letters and digits, which quote() keeps anyway
 
 
 class MockProvider:
@@ -109,9 +107,7 @@ class MockProvider:
             self._session = aiohttp.ClientSession(
                 # force_close: without keys a doubt cannot be asked away, and an idle connection that has
                 # died unnoticed would make one for nothing.
-                connector=aiohttp.TCPConnector(
-                    limit=self._concurrency, force_close=not self._traits.has_keys
-                ),
+                connector=aiohttp.TCPConnector(limit=self._concurrency, force_close=not self._traits.has_keys),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None),  # send() sets one for the whole
                 trace_configs=[trace],
@@ -173,8 +169,8 @@ class _Body(Payload):
                 await writer.write(self._body)
             else:
                 transport = writer.transport
-                assert isinstance(transport, asyncio.Transport)  # noqa: S101  a connection reads as well as writes
-                await _write_through(writer, transport, self._body)
+                assert isinstance(transport, asyncio.Transport)
+                await write_through(writer, transport, self._body)
                 await self._tell(self._call.written, transport)
         finally:
             self.done.set()
@@ -190,7 +186,7 @@ class _Body(Payload):
             transport.resume_reading()
 
 
-async def _write_through(writer: AbstractStreamWriter, transport: asyncio.Transport, body: bytes) -> None:
+async def write_through(writer: AbstractStreamWriter, transport: asyncio.Transport, body: bytes) -> None:
     """Write, and return when the kernel holds the last byte: a SIGKILL after that takes nothing back."""
     transport.set_write_buffer_limits(high=0)  # drain() then waits for an empty buffer
     await writer.write(body)

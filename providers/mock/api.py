@@ -76,9 +76,7 @@ class Api:
         except (ValueError, RecursionError):
             return problem(wire.Refusal(400, "validation_error", "The body is not JSON."))
         if not isinstance(changes, dict):
-            return problem(
-                wire.Refusal(422, "validation_error", "Faults are a JSON object, one field per knob.")
-            )
+            return problem(wire.Refusal(422, "validation_error", "Faults are a JSON object, one field per knob."))
         try:
             self._dials.set(changes)
         except FaultsInvalid as error:
@@ -111,9 +109,7 @@ class Api:
         """The HTML part, shut in: made for an iframe, harmless when opened by itself."""
         message = await self._message(request)
         headers = {"Content-Security-Policy": MAIL_POLICY, **SAFE_HEADERS}
-        return web.Response(
-            text=message.html or "", content_type="text/html", charset="utf-8", headers=headers
-        )
+        return web.Response(text=message.html or "", content_type="text/html", charset="utf-8", headers=headers)
 
     async def get_text(self, request: web.Request) -> web.Response:
         """The plain text part."""
@@ -154,9 +150,7 @@ class Api:
 
     async def get_metrics(self, _request: web.Request) -> web.Response:
         """For Prometheus."""
-        return web.Response(
-            body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
-        )
+        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     def _faults(self) -> web.Response:
         return web.json_response(self._dials.faults.model_dump())

@@ -21,21 +21,15 @@ class Faults(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
-    latency_ms: tuple[Milliseconds, Milliseconds] = Field(
-        (0, 0), description="least and most wait before each answer"
-    )
+    latency_ms: tuple[Milliseconds, Milliseconds] = Field((0, 0), description="least and most wait before each answer")
     fail_rate: Rate = Field(0, description="share of calls answered with fail_status, nothing taken")
     fail_status: int = Field(503, ge=400, le=599)
     retry_after_s: float | None = Field(None, ge=0, le=86_400, description="Retry-After of those answers")
-    drop_response_rate: Rate = Field(
-        0, description="share of accepted calls whose connection is cut unanswered"
-    )
+    drop_response_rate: Rate = Field(0, description="share of accepted calls whose connection is cut unanswered")
     error_after_accept_rate: Rate = Field(0, description="share of accepted calls answered with 500")
     reset_rate: Rate = Field(0, description="share of calls whose connection is cut, nothing taken")
     hang_s: float = Field(0, ge=0, le=3_600, description="read, take nothing, close after so long; 0: off")
-    reject_to: tuple[str, ...] = Field(
-        (), max_length=1_000, description="fnmatch patterns over an address; 422"
-    )
+    reject_to: tuple[str, ...] = Field((), max_length=1_000, description="fnmatch patterns over an address; 422")
     key_ttl_s: float = Field(86_400, ge=0, description="how long an accepted key is remembered")
     duplicate_mode: DuplicateMode = Field("reject", description="what the second call under one key is told")
     seed: int | None = Field(None, description="starts the dice anew; null: unpredictable")

@@ -64,9 +64,7 @@ class Intake:
         attempt = replace(attempt, to=asked.to)
         used_key = None if mode == "none" else key
         if used_key in self._in_flight:
-            busy = wire.Refusal(
-                409, "concurrent_idempotent_requests", "The first call with this key is still running."
-            )
+            busy = wire.Refusal(409, "concurrent_idempotent_requests", "The first call with this key is still running.")
             return await self._refuse(replace(attempt, verdict="in_flight"), busy, retry_after_s=1)
         with self._holding(used_key):
             return await self._work(_Call(request, asked, used_key, mode, attempt, batch))
@@ -87,9 +85,7 @@ class Intake:
         if address := faults.rejects(map(wire.address_of, call.attempt.to)):
             if (known := await self._known(call.key, faults.key_ttl_s)) is not None:
                 return await self._repeat(call, known)  # taken before the pattern was set, and still true
-            refusal = wire.Refusal(
-                422, "validation_error", f"The `to` field holds {address}, which is turned away."
-            )
+            refusal = wire.Refusal(422, "validation_error", f"The `to` field holds {address}, which is turned away.")
             return await self._refuse(call.attempt, refusal)
         # Shielded, so that the mail is in the inbox page's stream even when the server stops at this moment.
         return await asyncio.shield(self._take(call, fate, faults.key_ttl_s))
@@ -112,9 +108,7 @@ class Intake:
         if fate.drop_response:
             return _cut(call.request, reset=False)
         if fate.error_after_accept:
-            return _error(
-                wire.Refusal(500, "application_error", "Something broke, and the mail was taken before.")
-            )
+            return _error(wire.Refusal(500, "application_error", "Something broke, and the mail was taken before."))
         return call.answer(attempt.message_ids)
 
     async def _known(self, key: str | None, ttl_s: float) -> KeyRecord | None:
@@ -126,9 +120,7 @@ class Intake:
         """Answer the second call under a remembered key, as the duplicate mode says."""
         attempt = replace(call.attempt, status=200, message_ids=known.message_ids)
         if known.fingerprint != call.asked.fingerprint:
-            other = wire.Refusal(
-                409, "invalid_idempotent_request", "This key was used before, with another body."
-            )
+            other = wire.Refusal(409, "invalid_idempotent_request", "This key was used before, with another body.")
             return await self._refuse(replace(attempt, verdict="body_mismatch"), other)
         match call.mode:
             case "replay":
@@ -139,9 +131,7 @@ class Intake:
                 await self._note(replace(attempt, verdict="dropped", message_ids=unseen))
                 return call.answer(unseen)
             case _:
-                had = wire.Refusal(
-                    409, "duplicate_idempotency_key", "A mail was already accepted under this key."
-                )
+                had = wire.Refusal(409, "duplicate_idempotency_key", "A mail was already accepted under this key.")
                 extra: dict[str, object] = {"original_id": known.message_ids[0]}
                 if call.batch:
                     extra["original_ids"] = list(known.message_ids)
@@ -152,9 +142,7 @@ class Intake:
         await self._note(replace(call.attempt, verdict="hung", answered=False))
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        while (
-            (left := deadline - loop.time()) > 0 and not self._stopping.is_set() and _listening(call.request)
-        ):
+        while (left := deadline - loop.time()) > 0 and not self._stopping.is_set() and _listening(call.request):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), min(left, HANG_LOOK_S))
         return _cut(call.request, reset=False)

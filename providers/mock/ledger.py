@@ -71,9 +71,7 @@ class Ledger:
 
     async def empty_inbox(self) -> int:
         """Throw the mails away and keep keys and calls; returns how many."""
-        return await self._committer.run(
-            lambda connection: connection.execute("DELETE FROM messages").rowcount
-        )
+        return await self._committer.run(lambda connection: connection.execute("DELETE FROM messages").rowcount)
 
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """Run one of the queries of search.py away from the event loop."""

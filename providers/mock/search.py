@@ -29,9 +29,7 @@ def message(connection: sqlite3.Connection, message_id: str) -> MessageRecord | 
     return None if row is None else _message(row)
 
 
-def messages(
-    connection: sqlite3.Connection, query: str, limit: int, after: int | None
-) -> Page[MessageRecord]:
+def messages(connection: sqlite3.Connection, query: str, limit: int, after: int | None) -> Page[MessageRecord]:
     """The mails that match every term of `query`."""
     where, values = conditions(query)
     return _page(connection, "messages", where, values, limit, after, _message)

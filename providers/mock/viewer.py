@@ -44,12 +44,8 @@ class Viewer:
         """The list of mails, and the refused repeats below."""
         _, after = paging(request)
         query = wire.storable(request.query.get("q", "")).strip()
-        page = await self._ledger.read(
-            lambda connection: search.messages(connection, query, PAGE_LIMIT, after)
-        )
-        refused = await self._ledger.read(
-            lambda connection: search.attempts(connection, None, 10, None, refused=True)
-        )
+        page = await self._ledger.read(lambda connection: search.messages(connection, query, PAGE_LIMIT, after))
+        refused = await self._ledger.read(lambda connection: search.attempts(connection, None, 10, None, refused=True))
         return self._render("inbox.html", page=page, refused=refused, query=query, first=after is None)
 
     async def message(self, request: web.Request) -> web.Response:

@@ -83,13 +83,9 @@ def fingerprint(content: object) -> str:
 def check_key(key: str | None) -> Refusal | None:
     """Whether the Idempotency-Key can be used; it must be there."""
     if key is None:
-        return Refusal(
-            400, "missing_idempotency_key", "Send an Idempotency-Key header: one key for each mail."
-        )
+        return Refusal(400, "missing_idempotency_key", "Send an Idempotency-Key header: one key for each mail.")
     if not KEY_FORM.fullmatch(key):
-        return Refusal(
-            400, "invalid_idempotency_key", "The Idempotency-Key must be 1 to 256 visible ASCII characters."
-        )
+        return Refusal(400, "invalid_idempotency_key", "The Idempotency-Key must be 1 to 256 visible ASCII characters.")
     return None
 
 
@@ -139,9 +135,7 @@ def _batch(content: object) -> list[object]:
     if not isinstance(content, list):
         raise _Unfit(422, "validation_error", "A batch is an array of mails.")
     if not 1 <= len(content) <= BATCH_MAX:
-        raise _Unfit(
-            422, "validation_error", f"A batch holds 1 to {BATCH_MAX} mails; this one holds {len(content)}."
-        )
+        raise _Unfit(422, "validation_error", f"A batch holds 1 to {BATCH_MAX} mails; this one holds {len(content)}.")
     return content
 
 
@@ -195,9 +189,7 @@ def _recipients(value: object, what: str) -> tuple[str, ...]:
 
 def _check_address(value: str, what: str) -> None:
     if not ADDRESS.fullmatch(address_of(value)):
-        raise _Unfit(
-            422, "validation_error", f"{what} must look like `a@example.com` or `Name <a@example.com>`."
-        )
+        raise _Unfit(422, "validation_error", f"{what} must look like `a@example.com` or `Name <a@example.com>`.")
 
 
 def _headers(value: object, where: str) -> dict[str, str]:

@@ -23,9 +23,10 @@ DELAY_S = 3 * 86_400
     ids=["plain", "release", "cancel"],
 )
 async def test_a_login_around_the_due_instant(
-    tmp_path: Path, database_url: str, request: pytest.FixtureRequest, failpoints: str, redis: str
+    tmp_path: Path, database_url: str, redis_url: str, failpoints: str, redis: str
 ) -> None:
-    redis_url = request.getfixturevalue("redis_url") if redis == "with-redis" else ""
+    if redis == "without-redis":
+        redis_url = ""
     async with open_stack(tmp_path, database_url, redis_url) as stack:
         await stack.start_all(workers=2, FAILPOINTS=failpoints)
         people = users(150)

@@ -14,8 +14,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http_writer import StreamWriter
 
-from providers import build
+from providers import build, mock_client
 from providers.base import (
     Accepted,
     Ambiguous,
@@ -262,6 +264,32 @@ async def test_the_callback_comes_after_the_request_and_before_the_answer(mock: 
     assert seen == [1]
 
 
+@pytest.mark.parametrize("size", [60_000, 1_000_000])
+async def test_written_means_that_not_a_byte_is_left_in_this_process(size: int) -> None:
+    loop = asyncio.get_running_loop()
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+    theirs.setblocking(False)
+    with theirs:
+        transport, protocol = await loop.create_connection(lambda: BaseProtocol(loop), sock=ours)
+        task = asyncio.create_task(mock_client.write_through(StreamWriter(protocol, loop), transport, b"x" * size))
+        read = 0
+        while not task.done():
+            read += len(await loop.sock_recv(theirs, 1_000))
+            assert transport.get_write_buffer_size() or task.done() or await _soon(task)
+        await task
+        assert transport.get_write_buffer_size() == 0
+        transport.close()
+        while chunk := await loop.sock_recv(theirs, 65_536):
+            read += len(chunk)
+    assert read == size
+
+
+async def _soon(task: asyncio.Task[None]) -> bool:
+    await asyncio.wait({task}, timeout=5)
+    return task.done()
+
+
 async def test_an_error_of_the_callback_is_the_callers_own(mock: Mock, provider: Provider) -> None:
     async def written() -> None:
         raise LookupError("mine")
@@ -281,7 +309,7 @@ async def test_a_callback_that_never_ends_is_ended_by_the_time_out(mock: Mock) -
 KILLED = textwrap.dedent("""
     import asyncio, os, signal, sys
     from datetime import timedelta
-    from providers import build
+    from providers import build, mock_client
     from providers.base import Family, Message
 
     async def written():
@@ -328,9 +356,21 @@ async def test_no_more_connections_than_allowed(mock: Mock) -> None:
 
 async def test_waiting_for_a_free_connection_is_certain(mock: Mock) -> None:
     await mock.faults(hang_s=60)
-    async with a_provider(mock.url, concurrency=1, timeout_s=0.3) as provider:
-        outcomes = await asyncio.gather(*(provider.send(MAIL, f"k{n}", CONTEXT) for n in range(2)))
-    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Ambiguous", "RetryLater"]
+    provider = mock_client.MockProvider(
+        base_url=mock.url,
+        api_key="re_test",
+        family=Family.REJECT,
+        window=timedelta(days=1),
+        timeout_s=60,
+        concurrency=1,
+    )
+    first = asyncio.create_task(provider.send(MAIL, "k1", CONTEXT))
+    await until(lambda: mock.verdicts("k1"))
+    provider._timeout_s = 0.1  # for the second call only: with one for both, the first would make room in time
+    assert await provider.send(MAIL, "k2", CONTEXT) == RetryLater("connect_timeout", answered=False)
+    await provider.close()
+    assert await first == Ambiguous("disconnected")
+    assert await mock.verdicts("k2") == []
 
 
 async def test_after_close_nothing_is_sent(mock: Mock) -> None:
