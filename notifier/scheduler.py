@@ -60,14 +60,18 @@ class Scheduler:
 
     async def reconcile(self) -> None:
         """Close as sent what ended uncertain although its record shows that it was accepted."""
-        try:
-            async with self.runtime.database.connection() as conn:
-                found = await deliveries.reconcile(conn)
-        except (*RETRYABLE, *UNAVAILABLE) as error:
-            observe.log().warning("reconcile_failed", error=type(error).__name__)
-            return
-        if found:
-            observe.SETTLED.labels("sent", "").inc(found)
+        async with self._running:
+            try:
+                async with self.runtime.database.connection() as conn:
+                    found = await deliveries.reconcile(conn)
+            except (*RETRYABLE, *UNAVAILABLE) as error:
+                observe.log().warning("reconcile_failed", error=type(error).__name__)
+            else:
+                observe.SETTLED.labels("sent", "").inc(found)
+
+    async def rest(self) -> None:
+        """Wait until no move is under way, and let none begin."""
+        await self._running.acquire()
 
 
 async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str, str], None]) -> None:
@@ -90,6 +94,8 @@ async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str
                 ready(url, f"{url}/metrics")
                 await stop.wait()
         finally:
+            clock.pause()
+            await scheduler.rest()  # the library cancels what still runs when it shuts down
             clock.shutdown(wait=False)
 
 

@@ -84,6 +84,7 @@ class Stack:
         """Start one process and wait until it answers; `settings` without the prefix."""
         name = name or f"{command}-{len(self.processes)}"
         ready_file, log = self.folder / f"{name}.json", self.folder / f"{name}.log"
+        ready_file.unlink(missing_ok=True)  # of an earlier start under this name
         own = {f"NOTIFIER_{key}": value for key, value in settings.items()}
         with log.open("ab") as output:
             handle = await asyncio.create_subprocess_exec(

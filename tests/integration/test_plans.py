@@ -1,0 +1,141 @@
+"""The hot statements find their index on a filled database, with the statistics of an empty one and with fresh ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from notifier.settings import Settings
+from notifier.store import deliveries, moves, outbox, users
+from notifier.store.database import server_settings
+
+ROWS = 300_000
+KINDS = ["onboarding", "followup"]
+HASHES = ["h1", "h2"]
+SOME_IDS = [UUID(int=number * 997) for number in range(1, 51)]
+SOME_USERS = [f"u{number * 997}" for number in range(1, 51)]
+
+FILL = f"""
+    INSERT INTO users (user_id, email, email_at) SELECT 'u' || n, 'u' || n || '@example.com', now()
+      FROM generate_series(1, {ROWS}) n;
+    INSERT INTO outbox (id, user_id, kind, decided_at, decided_by, due_at, cancel_from, data)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'u' || n, 'onboarding', now(), 'event:api/e', now(), now(), '{{}}'
+      FROM generate_series(1, {ROWS}) n;
+    INSERT INTO deliveries (id, user_id, kind, next_attempt_at)
+    SELECT id, user_id, 'onboarding', now() + (random() - 0.5) * interval '1 hour' FROM outbox WHERE random() < 0.5;
+    INSERT INTO scheduled_sends (id, user_id, kind, due_at)
+    SELECT id, user_id, 'onboarding', now() + (random() - 0.5) * interval '1 hour'
+      FROM outbox o WHERE NOT EXISTS (SELECT FROM deliveries d WHERE d.id = o.id) AND random() < 0.7;
+    INSERT INTO settlements (id, user_id, kind, state, evidence, decided_by, generation)
+    SELECT id, user_id, kind, 'sent', 'accepted', 'worker:w', 1 FROM outbox o
+     WHERE NOT EXISTS (SELECT FROM deliveries d WHERE d.id = o.id)
+       AND NOT EXISTS (SELECT FROM scheduled_sends s WHERE s.id = o.id);
+"""
+
+_CLAIM = ("w1", timedelta(seconds=30), True, "mock:1", KINDS, HASHES, "pause:provider:mock")
+_RESULTS = (
+    "w1", SOME_IDS, [1] * 50, ["sent"] * 50, [None] * 50, [False] * 50, ["accepted"] * 50, ["m"] * 50,
+    ["worker:w1"] * 50, [None] * 50, ["mock:1"] * 50, [0] * 50, [None] * 50, SOME_USERS, [None] * 50, [None] * 50,
+    [timedelta(0)] * 50, [True] * 50,
+)  # fmt: skip
+_CANCELS = (SOME_IDS, ["login"] * 50, ["event:api/e"] * 50)
+
+# statement → arguments, and how many rows of a big table it may look at
+HOT: dict[str, tuple[str, tuple[Any, ...], int]] = {
+    "claim": (deliveries.CLAIM, (*_CLAIM, 50), 2_000),
+    "expired": (deliveries.EXPIRED, (KINDS, timedelta(seconds=30), "pause:provider:mock"), 1_000),
+    "take_over": (deliveries.TAKE_OVER, (*_CLAIM, SOME_IDS), 1_000),
+    "settle": (deliveries.SETTLE, _RESULTS, 1_000),
+    "put_back": (deliveries.PUT_BACK, _RESULTS, 1_000),
+    "release": (moves.RELEASE, (), 5_000),
+    "cancel_scheduled": (moves.CANCEL_SCHEDULED, _CANCELS, 1_000),
+    "cancel_open": (moves.CANCEL_OPEN, _CANCELS, 1_000),
+    "of_users": (outbox.OF_USERS, (SOME_USERS,), 1_000),
+    "lock": (users.LOCK, (SOME_USERS,), 1_000),
+    "read_users": (users.READ, (SOME_USERS,), 1_000),
+    "last_seen": (users.LAST_SEEN, (SOME_USERS,), 1_000),
+    "merge": (
+        users.MERGE,
+        (SOME_USERS, [None] * 50, [None] * 50, [None] * 50, [None] * 50, [None] * 50, [None] * 50),
+        1_000,
+    ),
+}
+
+
+@pytest.fixture
+async def prepared(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    """A service's connection with every hot statement prepared while the tables were empty; then they are filled."""
+    settings = {**server_settings(Settings()), "statement_timeout": "0"}
+    conn = await asyncpg.connect(database_url, server_settings=settings)
+    for table in ("deliveries", "scheduled_sends", "outbox", "settlements", "users"):
+        await conn.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
+    for name, (statement, arguments, _) in HOT.items():
+        await conn.execute(f"PREPARE {name} AS {statement}")
+        await _explain(conn, name, arguments)
+    await conn.execute(FILL)
+    yield conn
+    await conn.close()
+
+
+async def _explain(conn: asyncpg.Connection, name: str, arguments: tuple[Any, ...]) -> dict[str, Any]:
+    """Run a prepared statement under EXPLAIN ANALYZE, and undo it."""
+    literals = ", ".join(_literal(argument) for argument in arguments)
+    call = f"EXECUTE {name} ({literals})" if arguments else f"EXECUTE {name}"
+    await conn.execute("BEGIN")
+    try:
+        found = await conn.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {call}")
+    finally:
+        await conn.execute("ROLLBACK")
+    plan: dict[str, Any] = json.loads(found)[0]
+    return plan
+
+
+def _literal(value: Any) -> str:
+    """An untyped literal, which takes the type of its parameter."""
+    if isinstance(value, list):
+        return "'{" + ",".join("NULL" if item is None else f'"{_text(item)}"' for item in value) + "}'"
+    return "NULL" if value is None else f"'{_text(value)}'"
+
+
+def _text(value: Any) -> str:
+    return f"{value.total_seconds()} s" if isinstance(value, timedelta) else str(value)
+
+
+def _nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    return [plan, *(node for child in plan.get("Plans", ()) for node in _nodes(child))]
+
+
+def _rows_looked_at(plan: dict[str, Any]) -> float:
+    return sum(
+        node["Actual Loops"] * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0))
+        for node in _nodes(plan)
+        if "Relation Name" in node and "Scan" in node["Node Type"]
+    )
+
+
+@pytest.mark.timeout(240)
+async def test_hot_statements_find_their_index(prepared: asyncpg.Connection) -> None:
+    for analyzed in (False, True):
+        if analyzed:
+            await prepared.execute("ANALYZE")
+        for name, (_, arguments, limit) in HOT.items():
+            plan = (await _explain(prepared, name, arguments))["Plan"]
+            sequential = [node for node in _nodes(plan) if node["Node Type"] == "Seq Scan"]
+            big = [node for node in sequential if node["Relation Name"] not in ("switches", "installation")]
+            assert big == [], f"{name}, analyzed={analyzed}: {big}"
+            assert _rows_looked_at(plan) <= limit, f"{name}, analyzed={analyzed}: {json.dumps(plan)[:3000]}"
+
+
+@pytest.mark.timeout(240)
+async def test_a_pause_on_many_rows_costs_nothing(prepared: asyncpg.Connection) -> None:
+    await prepared.execute(
+        "INSERT INTO switches VALUES ('pause:onboarding', 'o', 'r', notifier.now(), notifier.now() + interval '1 day')"
+    )
+    plan = (await _explain(prepared, "claim", (*_CLAIM, 50)))["Plan"]
+    assert _rows_looked_at(plan) <= 100, json.dumps(plan)[:3000]
