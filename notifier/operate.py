@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
@@ -111,6 +112,7 @@ class Operator:
 
         async def work(conn: Connection) -> tuple[Notification, Notification]:
             before = await _lock(conn, act.notification)
+            at = await installation.real_now(conn)
             for _ in range(ROUNDS_MAX):
                 if before.generation != act.generation:
                     raise Moved(
@@ -119,7 +121,7 @@ class Operator:
                     )
                 if await move(conn, before):
                     after = await _read(conn, act.notification)
-                    await _record(conn, name, act, before, after, detail)
+                    await _record(conn, name, act, at, before, after, detail)
                     return before, after
                 observe.LOST_RACES.labels(name).inc()
                 before = await _read(conn, act.notification)
@@ -158,10 +160,18 @@ async def _replan(conn: Connection, found: Notification, *, is_due: bool) -> Obs
 
 
 async def _record(
-    conn: Connection, name: str, act: Act, before: Notification, after: Notification, detail: dict[str, Any]
+    conn: Connection,
+    name: str,
+    act: Act,
+    at: datetime,
+    before: Notification,
+    after: Notification,
+    detail: dict[str, Any],
 ) -> None:
+    """Write the audit, dated before the move: the act is the cause."""
     await audit.write(
         conn,
+        at=at,
         actor=act.actor,
         act=name,
         target=str(act.notification),

@@ -32,7 +32,10 @@ def _too_large(limit: int) -> Problem:
 
 
 def answer(document: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    """JSON out."""
+    """JSON out; no cache keeps it: it is about people, and it changes."""
     return web.Response(
-        status=status, body=json.dumps(document).encode(), content_type="application/json", headers=headers
+        status=status,
+        body=json.dumps(document).encode(),
+        content_type="application/json",
+        headers={"Cache-Control": "no-store", **(headers or {})},
     )

@@ -55,7 +55,7 @@ async def list_notifications(request: web.Request) -> web.Response:
     context.keys.require(request, "read")
     query = parse_query(NotificationsQuery, request)
     filters: dict[str, Any] = query.model_dump(exclude={"user_id"})
-    async with context.runtime.database.connection() as conn:
+    async with context.runtime.database.transaction() as conn:
         if query.user_id is not None:
             page = await notifications.page_of_user(conn, query.user_id, **filters)
         else:

@@ -26,14 +26,24 @@ class Entry:
     detail: dict[str, Any]
 
 
-WRITE = "INSERT INTO audit_log (actor, act, target, user_id, detail) VALUES ($1, $2, $3, $4, $5::jsonb)"
+WRITE = """
+    INSERT INTO audit_log (actor, act, target, user_id, detail, at)
+    VALUES ($1, $2, $3, $4, $5::jsonb, coalesce($6, clock_timestamp()))
+"""
 
 
 async def write(
-    conn: Connection, *, actor: str, act: str, target: str, user_id: str | None, detail: Mapping[str, Any]
+    conn: Connection,
+    *,
+    actor: str,
+    act: str,
+    target: str,
+    user_id: str | None,
+    detail: Mapping[str, Any],
+    at: datetime | None = None,
 ) -> None:
-    """Record an act; the caller's transaction makes it true together with the act."""
-    await conn.execute(WRITE, actor, act, target, user_id, json.dumps(detail))
+    """Record an act; the caller's transaction makes it true together with the act. `at`: real time; default: now."""
+    await conn.execute(WRITE, actor, act, target, user_id, json.dumps(detail), at)
 
 
 PAGE = """

@@ -93,23 +93,24 @@ class Page:
 _OF_KIND = "($2::text IS NULL OR y.kind = $2 OR split_part(y.kind, '@', 1) = $2)"
 
 
-def _page(source: str, *, wanted: str = "true", sparse: bool = False) -> str:
+def _page(source: str, *, wanted: str = "true") -> str:
     """Walk one table in id order, at most 50 000 rows a page, so that a rare kind never makes a page slow.
 
-    `horizon` is the last row looked at when there are more; where it is null the walk came to the end. It costs a
-    walk of its own, so it is asked for only where rows are left out: by kind, or, if `sparse`, always.
+    `horizon`: where a short page stopped looking although there are more rows; null where it came to the end.
     """
-    asked = "true" if sparse else "$2::text IS NOT NULL"
     return f"""
+        WITH p AS MATERIALIZED (
+            SELECT y.id FROM (SELECT x.* FROM {source} AND x.id > $1::uuid ORDER BY x.id LIMIT 50000) AS y
+             WHERE {wanted} AND {_OF_KIND}
+             ORDER BY y.id LIMIT $3),
+        w AS (
+            SELECT CASE WHEN (SELECT count(*) FROM p) < $3
+                        THEN (SELECT x.id FROM {source} AND x.id > $1 ORDER BY x.id OFFSET 49999 LIMIT 1)
+                    END AS horizon)
         SELECT w.horizon, f.*
-          FROM (SELECT CASE WHEN {asked} THEN (SELECT x.id FROM {source} AND x.id > $1::uuid
-                                                ORDER BY x.id OFFSET 49999 LIMIT 1) END AS horizon) AS w
-          LEFT JOIN LATERAL (
+          FROM w LEFT JOIN LATERAL (
                 SELECT {_FULL}
-                  FROM (SELECT y.id FROM (SELECT x.* FROM {source} AND x.id > $1 ORDER BY x.id LIMIT 50000) AS y
-                         WHERE {wanted} AND {_OF_KIND}
-                         ORDER BY y.id LIMIT $3) AS p,
-                       LATERAL (SELECT * FROM outbox o WHERE o.id = p.id LIMIT 1) AS o
+                  FROM p, LATERAL (SELECT * FROM outbox o WHERE o.id = p.id LIMIT 1) AS o
                   {_PLACES}) AS f ON true
          ORDER BY f.id
     """  # noqa: S608 - constants of ours
@@ -118,8 +119,8 @@ def _page(source: str, *, wanted: str = "true", sparse: bool = False) -> str:
 OF_ALL = _page("outbox x WHERE true")
 OF_SCHEDULED = _page("scheduled_sends x WHERE true")
 # num_nulls, not "IS NULL": it must not imply the partial indexes, which know no id order.
-OF_PENDING = _page("deliveries x WHERE true", wanted="num_nulls(y.claimed_by) = 1", sparse=True)
-OF_SENT = _page("settlements x WHERE true", wanted="y.state = 'sent'", sparse=True)
+OF_PENDING = _page("deliveries x WHERE true", wanted="num_nulls(y.claimed_by) = 1")
+OF_SENT = _page("settlements x WHERE true", wanted="y.state = 'sent'")
 OF_CANCELED = _page("settlements x WHERE x.state = 'canceled'")
 OF_SKIPPED = _page("settlements x WHERE x.state = 'skipped'")
 OF_FAILED = _page("settlements x WHERE x.state = 'failed'")
@@ -149,8 +150,13 @@ _BY_STATE = {
 _BEFORE_ALL = UUID(int=0)
 
 
+# A plan made while the tables were small would collect and sort; kept for a big table, that reads all of it a page.
+WALK_IN_ORDER = "SET LOCAL enable_sort = off; SET LOCAL enable_bitmapscan = off"
+
+
 async def page(conn: Connection, *, state: State | None, kind: str | None, after: UUID | None, limit: int) -> Page:
-    """One page of all users' notifications, those of one state if given."""
+    """One page of all users' notifications, those of one state if given. Needs a transaction, for its settings."""
+    await conn.execute(WALK_IN_ORDER)
     rows = await conn.fetch(_BY_STATE[state], after or _BEFORE_ALL, kind, limit + 1)
     horizon = rows[0]["horizon"] if rows else None
     return _cut([_notification(row) for row in rows if row["id"] is not None], limit, horizon)

@@ -87,6 +87,12 @@ async def test_the_timeline_names_operators_and_doubt(api: Api) -> None:
     assert story(entries, "onboarding") == ["event", "decision", "claim", "attempt", "operator"]
 
 
+async def test_an_operators_cancel_comes_after_the_act(api: Api) -> None:
+    notification = (await api.signup())["followup"]
+    await api.act("cancel", notification, "0")
+    assert story(await timeline(api), "followup") == ["event", "decision", "operator", "cancel"]
+
+
 async def test_moved_business_time_does_not_move_the_order(database_url: str) -> None:
     async with running_api(database_url, clock="virtual") as api:
         await api.signup()

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from notifier.settings import Settings
-from notifier.store import deliveries, moves, outbox, users
+from notifier.store import deliveries, moves, notifications, operator_moves, outbox, users
 from notifier.store.database import server_settings
 
 ROWS = 300_000
@@ -44,6 +44,9 @@ _RESULTS = (
     ["worker:w1"] * 50, [None] * 50, ["mock:1"] * 50, [0] * 50, [None] * 50, SOME_USERS, [None] * 50, [None] * 50,
     [timedelta(0)] * 50, [True] * 50,
 )  # fmt: skip
+_PAGE = (UUID(int=1_000), None, 101)
+_RARE = (UUID(int=1_000), "rare", 101)
+_ONE = (SOME_IDS[0], 0)
 _CANCELS = (SOME_IDS, ["login"] * 50, ["event:api/e"] * 50)
 
 # statement → arguments, and how many rows of a big table it may look at
@@ -57,6 +60,18 @@ HOT: dict[str, tuple[str, tuple[Any, ...], int]] = {
     "cancel_scheduled": (moves.CANCEL_SCHEDULED, _CANCELS, 1_000),
     "cancel_open": (moves.CANCEL_OPEN, _CANCELS, 1_000),
     "of_users": (outbox.OF_USERS, (SOME_USERS,), 1_000),
+    "read": (notifications.READ, SOME_IDS[:1], 10),
+    "of_user": (notifications.OF_USER, (*_PAGE, "u997", None), 20),
+    "page": (notifications.OF_ALL, _PAGE, 1_000),
+    "page_of_a_rare_kind": (notifications.OF_ALL, _RARE, 101_000),
+    "page_scheduled": (notifications.OF_SCHEDULED, _PAGE, 1_000),
+    "page_pending": (notifications.OF_PENDING, _PAGE, 1_000),
+    "page_sending": (notifications.OF_SENDING, _PAGE, 1_000),
+    "page_sent": (notifications.OF_SENT, _PAGE, 1_000),
+    "page_failed": (notifications.OF_FAILED, _PAGE, 1_000),
+    "operator_cancel_scheduled": (operator_moves.CANCEL_SCHEDULED, (*_ONE, "operator:k"), 10),
+    "operator_cancel_pending": (operator_moves.CANCEL_PENDING, (*_ONE, "operator:k"), 10),
+    "operator_retry": (operator_moves.RETRY_OWED, (*_ONE, "failed", 0), 10),
     "lock": (users.LOCK, (SOME_USERS,), 1_000),
     "read_users": (users.READ, (SOME_USERS,), 1_000),
     "last_seen": (users.LAST_SEEN, (SOME_USERS,), 1_000),
@@ -88,6 +103,8 @@ async def _explain(conn: asyncpg.Connection, name: str, arguments: tuple[Any, ..
     literals = ", ".join(_literal(argument) for argument in arguments)
     call = f"EXECUTE {name} ({literals})" if arguments else f"EXECUTE {name}"
     await conn.execute("BEGIN")
+    if name.startswith("page"):
+        await conn.execute(notifications.WALK_IN_ORDER)
     try:
         found = await conn.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {call}")
     finally:
