@@ -9,7 +9,7 @@ from aiohttp import web
 
 from notifier import side_door
 from notifier.domain.errors import SettingsError
-from notifier.http import dev, events, health, invariants, login, notifications, switches, users
+from notifier.http import dev, docs, events, health, invariants, login, notifications, openapi, switches, users
 from notifier.http.auth import DatabaseClock, Keys, WebhookDoor
 from notifier.http.bodies import BATCH_MAX_BYTES
 from notifier.http.context import CONTEXT, Context
@@ -55,11 +55,25 @@ def build_app(runtime: Runtime, ingest: Ingest) -> web.Application:
             web.get("/healthz", side_door.healthz),
             web.get("/readyz", health.readyz),
             web.get("/metrics", health.metrics),
+            web.get("/", docs.to_docs),
+            web.get("/docs", docs.get_docs),
+            web.get("/openapi.json", docs.get_openapi),
+            web.get("/problems/{slug}", docs.get_problem),
         ]
     )
     if runtime.settings.clock == "virtual":
         app.add_routes([web.post("/dev/clock", dev.post_clock)])
+    app[docs.PAGES] = docs.Pages(openapi.describe(served(app)))
     return app
+
+
+def served(app: web.Application) -> set[tuple[str, str]]:
+    """What the app answers to: (method, path) each."""
+    return {
+        (route.method.lower(), route.resource.canonical)
+        for route in app.router.routes()
+        if route.resource is not None and route.method != "HEAD"
+    }
 
 
 async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str, str], None]) -> None:

@@ -126,7 +126,7 @@ class Api:
         """Write what a call led to; False when the claim had been lost."""
         call = None
         if outcome is not None:
-            call = Call(outcome, settlement.reason, settlement.message_id, began=boot_clock() - 0.002, took_s=0.001)
+            call = Call(outcome, settlement.reason, settlement.message_id, began=boot_clock(), took_s=0.0)
         result = Result(claim, settlement, call, f"worker:{self.worker}")
         write = deliveries.put_back if settlement.state is State.PENDING else deliveries.settle
         async with self.runtime.database.connection() as conn:
