@@ -1,4 +1,4 @@
-"""Events, batches, logins, operator acts, releases and workers on the same users at once: no deadlock, no third case."""
+"""Events, batches, logins, operators, releases and workers on the same users at once: no deadlock, no third case."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def _events(world: World, rig: Rig, types: list[str]) -> None:
         # The follow-ups of these signups fall due within the next seconds.
         at = ago(days=3) + timedelta(seconds=world.random.random() * SECONDS)
         with suppress(Busy):
-            if (type_ := world.random.choice(types)) == SIGNUP:
+            if world.random.choice(types) == SIGNUP:
                 world.told(await rig.accept(SIGNUP, user, at))
             else:
                 world.told(await rig.accept(LOGIN, user))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import itertools
 from collections.abc import AsyncIterator
@@ -30,6 +31,10 @@ KEYS = {
     "k-read": ["read"],
     "k-operate": ["operate"],
 }
+LOGIN_SECRETS = tuple(
+    "whsec_" + base64.b64encode(text).decode()
+    for text in (b"the secret in use, of thirty-two", b"the one it is rotated to, longer")
+)
 SENT = Settlement(State.SENT, None, False, "accepted", "m_1")
 UNCERTAIN = Settlement(State.UNCERTAIN, "timeout", True)
 FAILED = Settlement(State.FAILED, "invalid_to", False)
@@ -153,7 +158,14 @@ class Api:
 @contextlib.asynccontextmanager
 async def running_api(database_url: str, **settings: Any) -> AsyncIterator[Api]:
     """The api with everything behind it, without Redis unless given."""
-    wanted = {"database_url": database_url, "redis_url": "", "api_keys": KEYS, "_env_file": None, **settings}
+    wanted = {
+        "database_url": database_url,
+        "redis_url": "",
+        "api_keys": KEYS,
+        "login_webhook_secrets": LOGIN_SECRETS,
+        "_env_file": None,
+        **settings,
+    }
     options = Settings(**wanted)
     conn = await asyncpg.connect(database_url)
     try:
