@@ -186,11 +186,13 @@ class Ingest:
             fresh = [event for event in group if (event.source, event.id) in new]
             known = [event for event in group if (event.source, event.id) not in new]
             outcomes = await _replay(conn, known) if known else {}
+            answers: dict[tuple[str, str], dict[str, Any]] = {}
             if fresh:
                 answers = await self._decide(conn, fresh)
                 outcomes |= {key: Accepted(answer, replayed=False) for key, answer in answers.items()}
                 await reach(Point.INGEST_BEFORE_COMMIT)
         if fresh:
+            _count_closed(answers)
             await reach(Point.INGEST_AFTER_COMMIT)
             self.wakeup.nudge()
         return [outcomes[event.source, event.id] for event in group]
@@ -373,6 +375,17 @@ def _answer(
         ],
         "user_id": event.user_id,
     }
+
+
+def _count_closed(answers: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+    """Count what these events closed: stopped by them, or closed the moment it was decided."""
+    for answer in answers.values():
+        stopped = len(answer["canceled"])
+        if stopped:
+            observe.SETTLED.labels("canceled", cancel_reason(answer["event"]["type"])).inc(stopped)
+        for row in answer["notifications"]:
+            if not row.get("existing") and row["state"] in ("canceled", "skipped"):
+                observe.SETTLED.labels(row["state"], "").inc()
 
 
 def _keys(event: Event) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -78,8 +78,8 @@ class Database:
     async def _roll_back(self, conn: Connection) -> None:
         # A connection that cannot say ROLLBACK is broken: ending it rolls back as well.
         try:
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await asyncio.shield(conn.execute("ROLLBACK"))
+            if not conn.is_closed():
+                await conn.execute("ROLLBACK", timeout=CLOSE_TIMEOUT_S)
         except BaseException:  # noqa: BLE001 - whatever it was, the caller's own error is already on its way
             conn.terminate()
 
@@ -106,10 +106,11 @@ async def open_database(settings: Settings) -> Database:
     """Connect; raises NotReady with advice when that fails."""
     if not settings.database_url:
         raise NotReady("NOTIFIER_DATABASE_URL is not set: name a PostgreSQL, or use `notifier run`, which brings one")
+    pool = None
     try:
-        pool = await asyncpg.create_pool(
+        pool = asyncpg.create_pool(
             settings.database_url,
-            min_size=1,
+            min_size=0,  # the library logs a traceback a second while it cannot keep a minimum
             max_size=settings.pool_size,
             timeout=CONNECT_TIMEOUT_S,
             command_timeout=settings.statement_timeout_s + CLIENT_MARGIN_S,
@@ -117,7 +118,12 @@ async def open_database(settings: Settings) -> Database:
             reset=_keep,
             server_settings=server_settings(settings),
         )
+        await pool
+        async with pool.acquire(timeout=CONNECT_TIMEOUT_S):
+            pass
     except (*UNAVAILABLE, asyncpg.PostgresError, ValueError) as error:
+        if pool is not None:
+            pool.terminate()
         raise NotReady(
             f"cannot reach PostgreSQL at NOTIFIER_DATABASE_URL ({type(error).__name__}: {error}); is it running, "
             "and are user, password and database right?"
