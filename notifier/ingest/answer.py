@@ -1,0 +1,72 @@
+"""What a sender is told: one answer for both doors, built from what the transaction saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from notifier.domain.event import Event
+from notifier.domain.journey import Plan, concerns
+from notifier.domain.notification import NotificationRow
+from notifier.store import outbox
+
+
+def build_answer(
+    event: Event,
+    occurred_at: datetime,
+    planned: Plan,
+    created: Mapping[tuple[str, str], outbox.Decision],
+    canceled: Iterable[UUID],
+    standing: Sequence[NotificationRow],
+) -> dict[str, Any]:
+    """What the sender is told, for both doors: each takes the parts that its own contract names."""
+    stopped = set(canceled)
+    by_id = {row.id: row for row in standing}
+    concerned = [row for row in standing if concerns(event.type, occurred_at, row)]
+    too_late = [row for row in concerned if row.id not in stopped and row.is_too_late]
+    late_ids = {row.id for row in too_late}
+    new = [created[event.user_id, creation.kind] for creation in planned.create]
+    existing = [by_id.get(row.id, row) for row in planned.existing]
+    return {
+        "event": {"id": event.id, "type": event.type, "duplicate": False},
+        "notifications": [
+            {
+                "id": str(decision.id),
+                "kind": decision.creation.kind,
+                "state": decision.creation.state.value,
+                "due_at": decision.creation.due_at.isoformat(),
+            }
+            for decision in new
+        ]
+        + [
+            {
+                "id": str(row.id),
+                "kind": row.kind,
+                "state": row.state.value,
+                "due_at": row.due_at.isoformat(),
+                "existing": True,
+            }
+            for row in existing
+        ],
+        "canceled": [
+            {"id": str(row.id), "kind": row.kind, "due_at": row.due_at.isoformat()}
+            for row in standing
+            if row.id in stopped
+        ],
+        "too_late": [
+            {"id": str(row.id), "kind": row.kind, "state": row.state.value, "since": _iso(row.since)}
+            for row in too_late
+        ],
+        "untouched": [
+            {"id": str(row.id), "kind": row.kind, "state": row.state.value}
+            for row in standing
+            if row.id not in stopped and row.id not in late_ids
+        ],
+        "user_id": event.user_id,
+    }
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()

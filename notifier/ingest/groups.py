@@ -1,0 +1,176 @@
+"""The one door for events: accept() decides under the user's lock, in a transaction shared by whoever waits.
+
+Concurrent events form groups without a timer: while one group is in flight the next collects. A group that fails is
+undone as a whole, and its events run alone, side by side, so that one of them never harms the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from notifier import observe
+from notifier.coordination.wakeup import Wakeup
+from notifier.domain.errors import Busy, NotifierError
+from notifier.domain.event import Event
+from notifier.domain.journey import Journeys
+from notifier.ingest.transaction import Accepted, Door, transact
+from notifier.store.database import RETRYABLE, UNAVAILABLE, Database
+
+EVENT_BUDGET_S = 4.0  # an event is answered within this, one way or the other
+GROUP_MAX = 256  # events in one transaction
+GROUP_LOCK_TIMEOUT_S = 0.1  # a group does not wait long for anybody
+WAITING_MAX = 20_000  # events in this process that wait for a transaction
+
+
+@dataclass(slots=True)
+class _Waiting:
+    event: Event
+    deadline: float
+    done: asyncio.Future[Accepted]
+
+    @property
+    def left_s(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def finish(self, outcome: Accepted | Exception) -> None:
+        if self.done.done():
+            return  # the sender has been told to repeat, or hung up; the repeat will find the stored answer
+        if isinstance(outcome, Accepted):
+            self.done.set_result(outcome)
+        else:
+            self.done.set_exception(outcome)
+
+
+@dataclass(slots=True)
+class Ingest:
+    """Accepts events for one process."""
+
+    database: Database
+    journeys: Journeys
+    wakeup: Wakeup
+    alone_max: int
+    _waiting: list[_Waiting] = field(default_factory=list)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _alone: set[asyncio.Task[None]] = field(default_factory=set)
+    _busy: set[tuple[str, ...]] = field(default_factory=set)
+    _slots: asyncio.Semaphore = field(init=False)
+    _door: Door = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Half the pool at most is for events that run alone."""
+        self._slots = asyncio.Semaphore(self.alone_max)
+        self._door = Door(self.database, self.journeys, self.wakeup)
+
+    async def accept(self, event: Event) -> Accepted:
+        """Decide what `event` means and commit it; returns only after the commit.
+
+        Raises Invalid (422), KeyReused (422) or Busy (503). After Busy the event may still be committed; a repeat
+        then gets its answer.
+        """
+        if len(self._waiting) >= WAITING_MAX:
+            raise Busy("too many events wait for the database; repeat this one")
+        waiting = _Waiting(event, time.monotonic() + EVENT_BUDGET_S, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        self._changed.set()
+        try:
+            async with asyncio.timeout(EVENT_BUDGET_S):
+                accepted = await waiting.done
+        except TimeoutError:
+            self._count(event, "busy")
+            raise Busy("the event could not be stored in time; repeat it") from None
+        except NotifierError as error:
+            self._count(event, "busy" if isinstance(error, Busy) else "refused")
+            raise
+        self._count(event, "replayed" if accepted.replayed else "accepted")
+        return accepted
+
+    def _count(self, event: Event, outcome: str) -> None:
+        label = event.type if event.type in self.journeys.event_types else "other"
+        observe.EVENTS.labels(label, outcome).inc()
+
+    async def run(self) -> None:
+        """Form groups and run them, for ever."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            while group := self._next_group():
+                await self._run_group(group)
+
+    def _next_group(self) -> list[_Waiting]:
+        """At most one event per id and one per user; who meets somebody running alone stays in the queue."""
+        group: list[_Waiting] = []
+        taken = set(self._busy)
+        rest: list[_Waiting] = []
+        for waiting in self._waiting:
+            keys = _keys(waiting.event)
+            if waiting.done.done():
+                continue
+            if len(group) >= GROUP_MAX or any(key in taken for key in keys):
+                rest.append(waiting)
+                # Later events of the same user must not overtake this one.
+                taken.update(keys)
+                continue
+            taken.update(keys)
+            group.append(waiting)
+        self._waiting = rest
+        return group
+
+    async def _run_group(self, group: Sequence[_Waiting]) -> None:
+        try:
+            async with asyncio.timeout(EVENT_BUDGET_S):
+                outcomes = await transact(self._door, [w.event for w in group], GROUP_LOCK_TIMEOUT_S)
+        except Exception as error:  # noqa: BLE001 - whatever it was, each event finds out for itself
+            if not isinstance(error, (*RETRYABLE, *UNAVAILABLE)):
+                observe.log().warning("ingest_group_failed", size=len(group), error=_name(error))
+            for waiting in group:
+                self._start_alone(waiting)
+            return
+        for waiting, outcome in zip(group, outcomes, strict=True):
+            waiting.finish(outcome)
+
+    def _start_alone(self, waiting: _Waiting) -> None:
+        self._busy.update(_keys(waiting.event))
+        task = asyncio.create_task(self._run_alone(waiting))
+        self._alone.add(task)
+        task.add_done_callback(self._alone.discard)
+
+    async def _run_alone(self, waiting: _Waiting) -> None:
+        try:
+            async with asyncio.timeout(max(0.0, waiting.left_s)), self._slots:
+                waiting.finish(await self._try_until_deadline(waiting))
+        except TimeoutError:
+            waiting.finish(Busy("the event could not be stored in time; repeat it"))
+        except Exception as error:  # noqa: BLE001 - the top of this event's own run
+            observe.log().error("ingest_failed", error=_name(error), exc_info=error)
+            waiting.finish(error)
+        finally:
+            self._busy.difference_update(_keys(waiting.event))
+            self._changed.set()
+
+    async def _try_until_deadline(self, waiting: _Waiting) -> Accepted | Exception:
+        pause_s = 0.02
+        while True:
+            try:
+                [outcome] = await transact(self._door, [waiting.event], max(0.01, min(2.0, waiting.left_s)))
+            except RETRYABLE:
+                pass
+            except UNAVAILABLE as error:
+                return Busy(f"the database is not available ({_name(error)}); repeat the event")
+            else:
+                return outcome
+            if waiting.left_s <= pause_s:
+                return Busy("another event of the same user or id is still at work; repeat this one")
+            await asyncio.sleep(pause_s * (0.5 + random.random()))
+            pause_s = min(pause_s * 2, 0.5)
+
+
+def _keys(event: Event) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return ("user", event.user_id), ("event", event.source, event.id)
+
+
+def _name(error: BaseException) -> str:
+    return type(error).__name__
