@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import traceback
 from typing import Any
 
 import structlog
@@ -61,6 +62,18 @@ def exposition() -> bytes:
     return generate_latest(REGISTRY)
 
 
+def _traceback(exc_info: Any) -> str:
+    """The frames and the class of an error. Its words are left out where they may quote rows or arguments."""
+    kind, error, frames = exc_info
+    text = "".join(traceback.format_tb(frames)) + kind.__name__
+    is_the_databases = kind.__module__.partition(".")[0] in ("asyncpg", "sqlalchemy")
+    code = getattr(error, "sqlstate", None)
+    return f"{text} {code}" if is_the_databases else f"{text}: {error}"
+
+
+_EXCEPTIONS = structlog.processors.ExceptionRenderer(_traceback)
+
+
 def configure_logging(*, debug: bool = False) -> None:
     """JSON lines on standard error, for this process and the libraries in it."""
     shared: list[Any] = [
@@ -69,7 +82,7 @@ def configure_logging(*, debug: bool = False) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     structlog.configure(
-        processors=[*shared, structlog.processors.format_exc_info, structlog.processors.JSONRenderer()],
+        processors=[*shared, _EXCEPTIONS, structlog.processors.JSONRenderer()],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if debug else logging.INFO),
         cache_logger_on_first_use=True,
@@ -80,13 +93,19 @@ def configure_logging(*, debug: bool = False) -> None:
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.format_exc_info,
+                _EXCEPTIONS,
                 structlog.processors.JSONRenderer(),
             ],
         )
     )
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    quiet_libraries()
+
+
+def quiet_libraries() -> None:
+    """Keep out of the log what says nothing of us."""
     logging.getLogger("apscheduler").setLevel(logging.ERROR)  # it warns of every tick that meets a running one
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # a traceback for every malformed request
 
 
 def log() -> Any:

@@ -91,7 +91,8 @@ class WebhookDoor:
         """Give the webhook's id, or raise 401."""
         webhook_id = request.headers.get("webhook-id", "")
         stamp = request.headers.get("webhook-timestamp", "")
-        signatures = request.headers.get("webhook-signature", "").split()
+        # Some senders put a comma behind each of several signatures as well.
+        signatures = [part.rstrip(",") for part in request.headers.get("webhook-signature", "").split()]
         if not (webhook_id and stamp and signatures):
             raise _refuse("send webhook-id, webhook-timestamp and webhook-signature")
         if not (webhook_id.isascii() and webhook_id.isprintable() and " " not in webhook_id and len(webhook_id) <= 255):

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from notifier.http.problems import Problem
 
@@ -19,11 +20,14 @@ async def read_body(request: web.Request, limit: int) -> bytes:
         raise _too_large(limit)
     parts: list[bytes] = []
     size = 0
-    async for part in request.content.iter_any():
-        size += len(part)
-        if size > limit:
-            raise _too_large(limit)
-        parts.append(part)
+    try:
+        async for part in request.content.iter_any():
+            size += len(part)
+            if size > limit:
+                raise _too_large(limit)
+            parts.append(part)
+    except (HttpProcessingError, web.RequestPayloadError):
+        raise Problem("bad-request", "the body is not encoded as its headers say") from None
     return b"".join(parts)
 
 

@@ -17,6 +17,7 @@ from notifier.http.context import CONTEXT
 from notifier.http.problems import Problem, problem_of
 from notifier.http.schemas import parse_event, parse_json
 from notifier.ingest import Accepted, Ingest
+from notifier.store import switches
 
 BATCH_MAX = 1_000
 BATCH_BUDGET_S = 20.0
@@ -63,6 +64,9 @@ async def post_batch(request: web.Request) -> web.Response:
     items = _lines(raw) if request.content_type == NDJSON else _listed(parse_json(raw))
     if len(items) > BATCH_MAX:
         raise Problem("too-large", f"a batch holds at most {BATCH_MAX} events; this one has {len(items)}")
+    async with context.runtime.database.connection() as conn:
+        if await switches.find(conn, "maintenance"):
+            raise Busy("closed for maintenance; repeat the batch later", retry_after_s=10)
     return answer({"results": await _accept_all(context.ingest, items)}, status=207)
 
 

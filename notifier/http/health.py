@@ -10,12 +10,14 @@ from aiohttp import web
 from notifier import observe
 from notifier.http.bodies import answer
 from notifier.http.context import CONTEXT
+from notifier.http.invariants import count_violations
 from notifier.runtime import Runtime
 from notifier.side_door import metrics as exposition
 from notifier.store import counts, migrate
 from notifier.store.database import RETRYABLE, UNAVAILABLE
 
 GAUGE_AGE_S = 5.0
+INVARIANTS_AGE_S = 60.0  # they look at many more rows
 
 
 async def readyz(request: web.Request) -> web.Response:
@@ -34,9 +36,10 @@ async def readyz(request: web.Request) -> web.Response:
 
 @dataclass(slots=True)
 class Gauges:
-    """Counts over the database, read at most every five seconds."""
+    """Counts over the database, read at most every five seconds; violations of invariants once a minute."""
 
     read_at: float = -1e9
+    judged_at: float = -1e9
 
     async def refresh(self, runtime: Runtime) -> None:
         """Read them unless they are fresh; a database that is away leaves them as they were."""
@@ -47,6 +50,9 @@ class Gauges:
             async with runtime.database.connection() as conn:
                 found = await counts.open_states(conn)
                 oldest = await counts.oldest_pending_s(conn)
+            if time.monotonic() - self.judged_at >= INVARIANTS_AGE_S:
+                self.judged_at = time.monotonic()
+                await count_violations(runtime)
         except (*RETRYABLE, *UNAVAILABLE) as error:
             observe.log().warning("gauges_unread", error=type(error).__name__)
             return

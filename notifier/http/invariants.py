@@ -10,6 +10,7 @@ from aiohttp import web
 from notifier import observe
 from notifier.http.bodies import answer
 from notifier.http.context import CONTEXT
+from notifier.runtime import Runtime
 from notifier.store import invariants
 
 RULES: Mapping[str, str] = {
@@ -24,13 +25,10 @@ RULES: Mapping[str, str] = {
 }
 
 
-async def get_invariants(request: web.Request) -> web.Response:
-    """Count what can be counted cheaply on a running installation: the newest rows, from indexes."""
-    context = request.app[CONTEXT]
-    context.keys.require(request, "read")
-    settings = context.runtime.settings
-    patience = timedelta(seconds=settings.claim_ttl_s + settings.poll_s)
-    async with context.runtime.database.connection() as conn:
+async def count_violations(runtime: Runtime) -> dict[str, int]:
+    """Rule → live violations, for the rules that are counted; sets their gauges."""
+    patience = timedelta(seconds=runtime.settings.claim_ttl_s + runtime.settings.poll_s)
+    async with runtime.database.connection() as conn:
         counted = {
             "I0": await invariants.doubled_or_lost(conn),
             "I2": await invariants.accepted_twice(conn),
@@ -39,6 +37,14 @@ async def get_invariants(request: web.Request) -> web.Response:
         }
     for rule, violations in counted.items():
         observe.INVARIANT_VIOLATIONS.labels(rule).set(violations)
+    return counted
+
+
+async def get_invariants(request: web.Request) -> web.Response:
+    """Count what can be counted cheaply on a running installation: the newest rows, from indexes."""
+    context = request.app[CONTEXT]
+    context.keys.require(request, "read")
+    counted = await count_violations(context.runtime)
     rules = {
         rule: {"rule": text, "checked": rule in counted, "violations": counted.get(rule)}
         for rule, text in RULES.items()

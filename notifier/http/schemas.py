@@ -131,9 +131,12 @@ def parse_json(raw: bytes) -> Any:
     """Read a body; a Problem (400) when it is not JSON."""
     try:
         return json.loads(raw.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        detail = str(error) if isinstance(error, json.JSONDecodeError) else "the body is not JSON in UTF-8"
-        raise Problem("not-json", detail) from None
+    except RecursionError:
+        raise Problem("not-json", "the body is nested too deeply") from None
+    except UnicodeDecodeError:
+        raise Problem("not-json", "the body is not UTF-8") from None
+    except ValueError as error:
+        raise Problem("not-json", str(error)) from None
 
 
 def _no_constant(name: str) -> None:

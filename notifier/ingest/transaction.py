@@ -1,5 +1,6 @@
-"""One transaction for a group of events: lock, read, plan, cancel, decide, answer. Each step a statement of its own,
-because only a new statement sees what a lock waited for.
+"""One transaction for a group of events: lock, read, plan, cancel, decide, answer.
+
+Each step is a statement of its own, because only a new statement sees what a lock waited for.
 """
 
 from __future__ import annotations

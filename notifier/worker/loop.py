@@ -74,7 +74,7 @@ class Worker:
     async def _sleep(self, stopping: asyncio.Task[bool]) -> None:
         """Wait for a nudge, a free slot with work left, the next probe, or the poll interval."""
         wait_s = self.runtime.settings.poll_s
-        if self.breaker.is_open:
+        if self.breaker.is_open and not any(held.probe for held in self._held.values()):
             wait_s = min(wait_s, max(0.01, self.breaker.probe_at - time.monotonic()))
         waking = asyncio.create_task(self._wake.wait())
         try:
@@ -90,6 +90,8 @@ class Worker:
         if limit <= 0:
             return False
         probe = self.breaker.is_open
+        if probe and any(held.probe for held in self._held.values()):
+            return False  # one asks already
         try:
             claims = await self._claim(limit, probe=probe)
         except (*RETRYABLE, *UNAVAILABLE) as error:
@@ -161,13 +163,16 @@ class Worker:
         self._wake.set()
 
     async def _renew(self) -> None:
-        """Keep the leases of claims that have been in hand for more than a third of their time."""
+        """Keep the leases of claims that have been in hand for more than a third of their time, no longer."""
         ttl = timedelta(seconds=self.runtime.settings.claim_ttl_s)
         third_s = ttl.total_seconds() / 3
+        renewed: set[UUID] = set()
         while True:
             await asyncio.sleep(third_s / 2)
-            old = [key for key, held in self._held.items() if boot_clock() - (held.until - third_s * 3) > third_s]
-            await self.runtime.leases.renew(old, self.runtime.process_id, ttl)
+            old = {key for key, held in self._held.items() if boot_clock() - (held.until - third_s * 3) > third_s}
+            await self.runtime.leases.release(sorted(renewed - old), self.runtime.process_id)
+            await self.runtime.leases.renew(sorted(old), self.runtime.process_id, ttl)
+            renewed = old
 
     async def _drain(self) -> None:
         """Claim no more; what has not begun goes back by itself; calls may end; what is cut is in doubt."""

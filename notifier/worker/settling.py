@@ -68,7 +68,7 @@ class Settler:
                 observe.log().warning("settle_failed", error=type(error).__name__, results=len(batch))
             except Exception as error:  # noqa: BLE001 - one result that cannot be written must not keep the others
                 if len(batch) == 1:
-                    _log().error("unwritable", notification=str(batch[0].claim.id), error=repr(error))
+                    _log().error("unwritable", notification=str(batch[0].claim.id), exc_info=error)
                     return  # the claim runs out, and whoever takes it over finds it in doubt
                 for result in batch:
                     await self._write_until_answered([result])
