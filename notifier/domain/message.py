@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from providers.base import Message
 
 _SUBJECT_MAX = 900  # characters; a header line longer than 998 bytes is not a legal mail (RFC 5322 §2.1.1)
+_NOT_IN_TAGS = re.compile(r"[^A-Za-z0-9_-]")  # Resend refuses a mail whose tag holds anything else
 _COMPILED_MAX = 256  # templates kept compiled per process
 
 _SHOWN = (str, int, float, list, dict, tuple, type(None), Undefined)  # JSON; and Undefined, which says its own error
@@ -82,7 +84,7 @@ def render(template: Template, data: Mapping[str, Any], *, sender: str, to: str,
         html=html,
         text=text,
         headers={"Auto-Submitted": "auto-generated"},  # RFC 3834: no out-of-office answers
-        tags={"kind": kind.replace("@", "_")},
+        tags={"kind": _NOT_IN_TAGS.sub("_", kind)},
     )
 
 

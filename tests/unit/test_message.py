@@ -119,6 +119,11 @@ def test_what_goes_with_a_mail() -> None:
     )
 
 
+def test_a_tag_holds_what_providers_take_in_one() -> None:
+    """Letters, digits, underscores and dashes; a mail refused for its tag would be refused for ever."""
+    assert rendered(kind="weekly.digest@2026-W48").tags == {"kind": "weekly_digest_2026-W48"}
+
+
 def test_the_hash_names_the_content_and_nothing_else() -> None:
     one = Template("a", subject="s", html="h", text="t")
     assert one.hash == Template("b", subject="s", html="h", text="t").hash
