@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import importlib
 import sys
 from collections.abc import Coroutine
@@ -95,7 +96,7 @@ def api(ready_file: ReadyFile = None, parent_fd: ParentFd = None) -> None:
             "NOTIFIER_API_KEYS is not set: nobody could call this API. "
             'Set it, e.g. NOTIFIER_API_KEYS=\'{"a-long-secret": ["events", "read", "operate"]}\''
         )
-    _serve("notifier.http.app", settings, ready_file, parent_fd)
+    _serve("notifier.http.app", settings, ready_file, parent_fd, port_setting="NOTIFIER_API_PORT")
 
 
 @app.command()
@@ -151,7 +152,8 @@ def mock_provider(
 
     from notifier.lifecycle import run_until_stopped
 
-    _run(run_until_stopped(serve, ready_file=ready_file, parent_fd=parent_fd))
+    act = run_until_stopped(serve, ready_file=ready_file, parent_fd=parent_fd)
+    _run(act, port_setting="NOTIFIER_MOCK_PORT")
 
 
 @app.command()
@@ -191,7 +193,14 @@ def _load(*, database: bool = True) -> Settings:
     return settings
 
 
-def _serve(module: str, settings: Settings, ready_file: Path | None, parent_fd: int | None) -> None:
+def _serve(
+    module: str,
+    settings: Settings,
+    ready_file: Path | None,
+    parent_fd: int | None,
+    *,
+    port_setting: str = "NOTIFIER_METRICS_PORT",
+) -> None:
     from notifier.lifecycle import run_until_stopped
 
     _check_parent(ready_file)
@@ -199,14 +208,18 @@ def _serve(module: str, settings: Settings, ready_file: Path | None, parent_fd: 
     async def serve(stop: asyncio.Event, ready: Ready) -> None:
         await importlib.import_module(module).serve(settings, stop=stop, ready=ready)
 
-    _run(run_until_stopped(serve, ready_file=ready_file, parent_fd=parent_fd))
+    _run(run_until_stopped(serve, ready_file=ready_file, parent_fd=parent_fd), port_setting=port_setting)
 
 
-def _run(act: Coroutine[Any, Any, None]) -> None:
+def _run(act: Coroutine[Any, Any, None], *, port_setting: str = "") -> None:
     try:
         asyncio.run(act)
     except KeyboardInterrupt:  # before anybody listened for it
         sys.exit(130)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE or not port_setting:
+            raise
+        _fail(f"the port is taken ({error.strerror}): set {port_setting} to another one, or to 0 for any", EXIT_FAILURE)
 
 
 def _check_parent(ready_file: Path | None) -> None:
@@ -220,7 +233,7 @@ def _refuse(text: str) -> None:
     raise SettingsError(text)
 
 
-def _fail(error: Exception, code: int) -> None:
+def _fail(error: Exception | str, code: int) -> None:
     for line in str(error).splitlines():
         typer.echo(f"notifier: {line}", err=True)
     sys.exit(code)

@@ -21,7 +21,7 @@ from prometheus_client import (
 )
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-disable_created_metrics()  # a second series beside each counter that nobody reads
+disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped there; a second series beside each counter that nobody reads
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
 

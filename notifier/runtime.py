@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal
 from uuid import UUID
 
@@ -23,6 +24,8 @@ from notifier.journeys import load_journeys, load_templates
 from notifier.settings import Settings
 from notifier.store import installation, migrate, templates, workers
 from notifier.store.database import UNAVAILABLE, Database, open_database
+from providers import build
+from providers.base import Provider
 
 HEARTBEAT_S = 5.0
 
@@ -76,6 +79,19 @@ async def open_runtime(settings: Settings, role: Role) -> AsyncIterator[Runtime]
     finally:
         await redis.close()
         await database.close()
+
+
+def way_out(settings: Settings) -> Provider:
+    """Make the provider the settings name; it opens nothing before its first call."""
+    return build(
+        settings.provider,
+        base_url=settings.mock_address,
+        api_key=settings.mock_api_key.get_secret_value(),
+        family=settings.mock_family,
+        window=timedelta(seconds=settings.mock_window_s),
+        timeout_s=settings.provider_timeout_s,
+        concurrency=settings.worker_concurrency,
+    )
 
 
 async def _prepare(settings: Settings, database: Database, sources: Mapping[str, Template]) -> UUID:

@@ -46,11 +46,20 @@ class NotFound(CallerError):
 
 
 class WrongState(CallerError):
-    """The act does not fit where the notification stands (HTTP 409). The text names the state."""
+    """The act does not fit where the notification stands (HTTP 409). `reason`: what else stands against it."""
+
+    def __init__(self, detail: str, *, state: str, reason: str | None = None) -> None:
+        super().__init__(detail)
+        self.state = state
+        self.reason = reason
 
 
 class Moved(CallerError):
-    """The notification moved since the caller read it (HTTP 412)."""
+    """The notification moved since the caller read it (HTTP 412). `generation`: what it is now."""
+
+    def __init__(self, detail: str, *, generation: int) -> None:
+        super().__init__(detail)
+        self.generation = generation
 
 
 class Busy(NotifierError):

@@ -17,6 +17,7 @@ from notifier.domain.notification import NotificationRow, State
 LOGGED_IN = "user.logged_in"
 REASON_TOO_OLD = "too_old"
 REASON_NO_RECIPIENT = "no_recipient"
+REASON_SUPPRESSED = "suppressed"
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)")
 _UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -126,18 +127,55 @@ def cancel_reason(event_type: str) -> str:
     return "login" if event_type == LOGGED_IN else event_type
 
 
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What stands against a notification: the state it ends in, its reason, and the event or rule behind it."""
+
+    state: State
+    reason: str
+    decided_by: str
+
+
+def stopped_by(cancel_on: Collection[str], cancel_from: datetime, last_seen: Mapping[str, Seen]) -> Obstacle | None:
+    """Give the canceling event that stands against a notification, whichever of the two came first."""
+    for event_type in cancel_on:
+        seen = last_seen.get(event_type)
+        if seen is not None and seen.at >= cancel_from:
+            return Obstacle(State.CANCELED, cancel_reason(event_type), f"event:{seen.ref}")
+    return None
+
+
+def replan(
+    cancel_on: Collection[str],
+    cancel_from: datetime,
+    last_seen: Mapping[str, Seen],
+    *,
+    email: str | None,
+    suppressed: bool,
+    is_due: bool,
+) -> Obstacle | None:
+    """What stands against sending a closed notification after all; None: nothing does.
+
+    The same questions as for a new one, asked again: an event that cancels it, a suppressed address, and, where it
+    would be owed at once, no address.
+    """
+    stopping = stopped_by(cancel_on, cancel_from, last_seen)
+    if stopping is not None:
+        return stopping
+    if suppressed:
+        return Obstacle(State.SKIPPED, REASON_SUPPRESSED, f"rule:{REASON_SUPPRESSED}")
+    if is_due and email is None:
+        return Obstacle(State.SKIPPED, REASON_NO_RECIPIENT, f"rule:{REASON_NO_RECIPIENT}")
+    return None
+
+
 def _create(kind: Kind, event: Event, occurred_at: datetime, user: UserState, now: datetime) -> Creation:
     due_at = occurred_at + kind.delay
     cancel_from = occurred_at + kind.cancel_grace
     state, reason, decided_by = State.SCHEDULED, None, None
-    stopping = [
-        (cancel_reason(event_type), seen)
-        for event_type in kind.cancel_on
-        if (seen := user.last_seen.get(event_type)) is not None and seen.at >= cancel_from
-    ]
-    if stopping:
-        reason, seen = stopping[0]
-        state, decided_by = State.CANCELED, f"event:{seen.ref}"
+    stopping = stopped_by(kind.cancel_on, cancel_from, user.last_seen)
+    if stopping is not None:
+        state, reason, decided_by = stopping.state, stopping.reason, stopping.decided_by
     elif now - occurred_at > kind.max_age:
         state, reason, decided_by = State.SKIPPED, REASON_TOO_OLD, "rule:max_age"
     elif due_at <= now and user.email is None:

@@ -111,6 +111,18 @@ def may_repeat(has_keys: bool, same_account: bool, window_left: timedelta) -> bo
     return has_keys and same_account and window_left > timedelta(0)
 
 
+def safe_repeat_until(
+    doubt_since: datetime | None, *, has_keys: bool, same_account: bool, window: timedelta, margin: timedelta
+) -> datetime | None:
+    """Until when a row in doubt may be tried again; None where there is no doubt, or no safe repeat at all.
+
+    `margin`: the time a claim may last, since the call may come that much later than the question.
+    """
+    if doubt_since is None or not may_repeat(has_keys, same_account, window):
+        return None
+    return doubt_since + window - margin
+
+
 def settle(
     outcome: Outcome,
     *,

@@ -9,13 +9,14 @@ from aiohttp import web
 
 from notifier import side_door
 from notifier.domain.errors import SettingsError
-from notifier.http import dev, events, health, login
+from notifier.http import dev, docs, events, health, invariants, login, notifications, openapi, switches, users
 from notifier.http.auth import DatabaseClock, Keys, WebhookDoor
 from notifier.http.bodies import BATCH_MAX_BYTES
 from notifier.http.context import CONTEXT, Context
 from notifier.http.problems import problems
 from notifier.ingest import Ingest
-from notifier.runtime import Runtime, background, open_runtime
+from notifier.operate import Operator
+from notifier.runtime import Runtime, background, open_runtime, way_out
 from notifier.settings import Settings
 
 SHUTDOWN_S = 5.0
@@ -27,6 +28,8 @@ def build_app(runtime: Runtime, ingest: Ingest) -> web.Application:
     app[CONTEXT] = Context(
         runtime=runtime,
         ingest=ingest,
+        operator=Operator(runtime.database, runtime.wakeup),
+        traits=way_out(runtime.settings).traits,
         keys=Keys(runtime.settings),
         login_webhook=WebhookDoor(runtime.settings, DatabaseClock(runtime.database)),
     )
@@ -36,14 +39,41 @@ def build_app(runtime: Runtime, ingest: Ingest) -> web.Application:
             web.post("/v1/events", events.post_event),
             web.post("/v1/events/batch", events.post_batch),
             web.post("/v1/webhooks/login", login.post_login),
+            web.get("/v1/notifications", notifications.list_notifications),
+            web.get("/v1/notifications/{id}", notifications.get_notification),
+            web.post("/v1/notifications/{id}/cancel", notifications.post_cancel),
+            web.post("/v1/notifications/{id}/retry", notifications.post_retry),
+            web.post("/v1/notifications/{id}/resolve", notifications.post_resolve),
+            web.get("/v1/users/{user_id:[^/]+}", users.get_user),
+            web.get("/v1/users/{user_id:[^/]+}/timeline", users.get_timeline),
+            web.get("/v1/switches", switches.list_switches),
+            web.get("/v1/switches/{name:[^/]+}", switches.get_switch),
+            web.put("/v1/switches/{name:[^/]+}", switches.put_switch),
+            web.delete("/v1/switches/{name:[^/]+}", switches.delete_switch),
+            web.get("/v1/audit", switches.list_audit),
+            web.get("/v1/invariants", invariants.get_invariants),
             web.get("/healthz", side_door.healthz),
             web.get("/readyz", health.readyz),
             web.get("/metrics", health.metrics),
+            web.get("/", docs.to_docs),
+            web.get("/docs", docs.get_docs),
+            web.get("/openapi.json", docs.get_openapi),
+            web.get("/problems/{slug}", docs.get_problem),
         ]
     )
     if runtime.settings.clock == "virtual":
         app.add_routes([web.post("/dev/clock", dev.post_clock)])
+    app[docs.PAGES] = docs.Pages(openapi.describe(served(app)))
     return app
+
+
+def served(app: web.Application) -> set[tuple[str, str]]:
+    """What the app answers to: (method, path) each."""
+    return {
+        (route.method.lower(), route.resource.canonical)
+        for route in app.router.routes()
+        if route.resource is not None and route.method != "HEAD"
+    }
 
 
 async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str, str], None]) -> None:

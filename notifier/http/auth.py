@@ -39,8 +39,8 @@ class Keys:
     def __init__(self, settings: Settings) -> None:
         self._actors = [(_digest(key.get_secret_value()), scopes) for key, scopes in settings.api_keys.items()]
 
-    def require(self, request: web.Request, scope: Scope) -> Actor:
-        """Give the actor, or raise 401 without a valid key, 403 without the scope."""
+    def require(self, request: web.Request, *any_of: Scope) -> Actor:
+        """Give the actor, or raise 401 without a valid key, 403 without one of the scopes."""
         kind, _, key = request.headers.get("Authorization", "").partition(" ")
         offered = _digest(key.strip())
         scopes = None
@@ -53,8 +53,8 @@ class Keys:
                 "send a valid key: Authorization: Bearer <key>",
                 headers={"WWW-Authenticate": 'Bearer realm="notifier"'},
             )
-        if scope not in scopes:
-            raise Problem("forbidden", f"this needs a key with the scope {scope!r}")
+        if scopes.isdisjoint(any_of):
+            raise Problem("forbidden", f"this needs a key with the scope {' or '.join(map(repr, any_of))}")
         return Actor(f"key:{offered.hex()[:12]}", scopes)
 
 

@@ -98,10 +98,10 @@ def problem_of(error: BaseException) -> Problem:
             return _pointed("invalid", error)
         case NotFound():
             return Problem("not-found", str(error))
-        case WrongState():
-            return Problem("wrong-state", str(error))
-        case Moved():
-            return Problem("moved", str(error))
+        case WrongState(state=state, reason=reason):
+            return Problem("wrong-state", str(error), extra={"state": state, "reason": reason})
+        case Moved(generation=generation):
+            return Problem("moved", str(error), headers={"ETag": f'"{generation}"'})
         case Busy(retry_after_s=retry_after_s):
             return Problem("busy", str(error), headers={"Retry-After": str(retry_after_s)})
         case NotifierError():

@@ -35,3 +35,18 @@ async def oldest_pending_s(conn: Connection) -> float:
     """How long the oldest owed notification has been due, in business seconds; 0 when none is."""
     found: float = await conn.fetchval(OLDEST_PENDING)
     return found
+
+
+SETTLED_CAP = 100_000
+
+SETTLED = """
+    SELECT (SELECT count(*) FROM (SELECT FROM settlements WHERE state = 'sent' LIMIT 100000) AS s)     AS sent,
+           (SELECT count(*) FROM (SELECT FROM settlements WHERE state = 'canceled' LIMIT 100000) AS s) AS canceled,
+           (SELECT count(*) FROM (SELECT FROM settlements WHERE state = 'skipped' LIMIT 100000) AS s)  AS skipped,
+           (SELECT count(*) FROM (SELECT FROM settlements WHERE state = 'failed' LIMIT 100000) AS s)   AS failed
+"""
+
+
+async def settled(conn: Connection) -> dict[str, int]:
+    """State → how many ended in it; counting stops at SETTLED_CAP."""
+    return dict(await conn.fetchrow(SETTLED))

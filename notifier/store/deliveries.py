@@ -252,12 +252,13 @@ _RESULT_COLUMNS = """
               claimed_at, provider, resend_number, outcome, user_id, began_ago_s, took_s, wait, counted)
 """
 # The attempt is a fact and is recorded whoever owns the row now; a repeat of this statement records it once.
+# Its times are reckoned from the statement's begin, so that no call seems to end after the end it led to.
 _RECORD_CALLS = """
     INSERT INTO attempts (notification_id, generation, worker, user_id, provider, resend_number, outcome, reason,
                           provider_message_id, claimed_at, started_at, finished_at)
     SELECT t.id, t.g, $1, t.user_id, t.provider, t.resend_number, t.outcome, t.reason, t.message_id, t.claimed_at,
-           clock_timestamp() - make_interval(secs => t.began_ago_s),
-           clock_timestamp() - make_interval(secs => t.began_ago_s - t.took_s)
+           statement_timestamp() - make_interval(secs => t.began_ago_s),
+           statement_timestamp() - make_interval(secs => t.began_ago_s - t.took_s)
       FROM t WHERE t.outcome IS NOT NULL
         ON CONFLICT DO NOTHING
 """

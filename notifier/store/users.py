@@ -50,7 +50,8 @@ MERGE = """
            locale_at = CASE WHEN t.locale IS NOT NULL THEN greatest(u.locale_at, t.at) ELSE u.locale_at END,
            attributes = CASE WHEN t.attributes IS NOT NULL AND t.at >= coalesce(u.attributes_at, t.at)
                            THEN t.attributes::jsonb ELSE u.attributes END,
-           attributes_at = CASE WHEN t.attributes IS NOT NULL THEN greatest(u.attributes_at, t.at) ELSE u.attributes_at END
+           attributes_at = CASE WHEN t.attributes IS NOT NULL
+                           THEN greatest(u.attributes_at, t.at) ELSE u.attributes_at END
       FROM unnest($1::text[], $2::timestamptz[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
            AS t (user_id, at, email, name, timezone, locale, attributes)
      WHERE u.user_id = t.user_id

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from notifier import observe
 from notifier.clock import boot_clock
-from notifier.runtime import Runtime, background, open_runtime
+from notifier.runtime import Runtime, background, open_runtime, way_out
 from notifier.settings import Settings
 from notifier.side_door import side_door
 from notifier.store import deliveries
@@ -21,7 +21,6 @@ from notifier.store.deliveries import Claim, Claimant
 from notifier.worker.breaker import Breaker
 from notifier.worker.deliver import Deliverer, Held
 from notifier.worker.settling import Settler
-from providers import build
 from providers.base import Provider
 
 DRAIN_SETTLE_S = 5.0  # after the calls have ended, how long the last results may take to be written
@@ -188,15 +187,7 @@ class Worker:
 
 async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str, str], None]) -> None:
     """Run one worker until `stop`; `ready` hears its own address and that of its metrics."""
-    provider = build(
-        settings.provider,
-        base_url=settings.mock_address,
-        api_key=settings.mock_api_key.get_secret_value(),
-        family=settings.mock_family,
-        window=timedelta(seconds=settings.mock_window_s),
-        timeout_s=settings.provider_timeout_s,
-        concurrency=settings.worker_concurrency,
-    )
+    provider = way_out(settings)
     try:
         async with (
             open_runtime(settings, "worker") as runtime,

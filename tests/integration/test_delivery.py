@@ -36,7 +36,7 @@ async def test_many_claimers_share_the_rows_without_one_twice(rig: Rig) -> None:
             found += [str(claim.id) for claim in claims]
         return found
 
-    ids = sum(await asyncio.gather(*(claimer(f"w{n}") for n in range(6))), [])
+    ids = [id_ for found in await asyncio.gather(*(claimer(f"w{n}") for n in range(6))) for id_ in found]
     assert len(ids) == len(set(ids)) == 120
 
 

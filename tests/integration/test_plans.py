@@ -36,7 +36,7 @@ FILL = f"""
     SELECT id, user_id, kind, 'sent', 'accepted', 'worker:w', 1 FROM outbox o
      WHERE NOT EXISTS (SELECT FROM deliveries d WHERE d.id = o.id)
        AND NOT EXISTS (SELECT FROM scheduled_sends s WHERE s.id = o.id);
-"""  # noqa: S608
+"""
 
 _CLAIM = ("w1", timedelta(seconds=30), True, "mock:1", KINDS, HASHES, "pause:provider:mock")
 _RESULTS = (

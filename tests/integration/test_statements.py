@@ -18,9 +18,9 @@ def constants() -> Iterator[tuple[str, str]]:
     for module_info in pkgutil.iter_modules(notifier.store.__path__, "notifier.store."):
         module = importlib.import_module(module_info.name)
         for name, value in vars(module).items():
-            if name.isupper() and not name.startswith("_") and isinstance(value, str):
-                if value.strip().split(maxsplit=1)[0] in _VERBS:
-                    yield f"{module_info.name}.{name}", value
+            is_constant = name.isupper() and not name.startswith("_") and isinstance(value, str)
+            if is_constant and value.strip().split(maxsplit=1)[0] in _VERBS:
+                yield f"{module_info.name}.{name}", value
 
 
 CONSTANTS = dict(constants())

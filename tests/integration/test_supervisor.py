@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from notifier import embedded
-from notifier.embedded.process import birth, free_port, read_note
+from notifier.embedded.process import birth, free_port, port_is_free, read_note
 from notifier.supervisor import screen
 from tests.support.poll import eventually
 from tests.support.servers import end_servers, remove_data
@@ -38,7 +38,7 @@ class Run:
         env = {f"NOTIFIER_{name}": value for name, value in (defaults | settings).items()}
         self.process = subprocess.Popen(
             [*PROGRAM, "--ready-file", str(self.ready_file)],
-            env={**os.environ, "NOTIFIER_DATA_DIR": str(data_dir)} | env,
+            env={**os.environ, "FORCE_COLOR": "", "NOTIFIER_DATA_DIR": str(data_dir)} | env,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -236,6 +236,39 @@ def test_a_frozen_child_does_not_hold_up_the_stop(begin: Callable[..., Run], dat
     stopped = time.monotonic()
     assert run.stop()[0] == 0
     assert time.monotonic() - stopped < 4
+
+
+def test_a_second_signal_hurries_and_still_stops_the_databases_cleanly(
+    begin: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN_LINGERS", "worker")
+    run = begin(STOP_GRACE_S="30")
+    facts = run.facts()
+    run.process.send_signal(signal.SIGINT)
+    eventually(lambda: birth(facts["pids"]["api"]) is None)
+    assert birth(facts["pids"]["workers"][0])
+    code, _, log = run.stop(signal.SIGINT)
+    assert code == 0, log
+    assert not [pid for pid in pids_of(facts) if psutil.pid_exists(pid)]
+    assert "database system is shut down" in (tmp_path / "data" / "logs" / "postgres.log").read_text()
+
+
+def test_a_database_that_has_to_move_takes_everybody_with_it(begin: Callable[..., Run]) -> None:
+    run = begin()
+    before = run.facts()
+    run.process.send_signal(signal.SIGSTOP)  # so that somebody else is surely quicker
+    os.kill(before["pids"]["postgres"], signal.SIGKILL)
+    port = urlsplit(before["database_url"]).port
+    eventually(lambda: birth(before["pids"]["postgres"]) is None and port_is_free(port or 0))
+    with socket.create_server(("127.0.0.1", port)):
+        run.process.send_signal(signal.SIGCONT)
+        after = run.once(
+            lambda facts: all(facts["pids"][name] != before["pids"][name] for name in ("postgres", "api", "workers"))
+        )
+    assert after["database_url"] != before["database_url"]
+    assert seen_by(after["api"])["NOTIFIER_DATABASE_URL"] == after["database_url"]
+    assert after["pids"]["mock"] == before["pids"]["mock"]
+    run.stop()
 
 
 def test_given_servers_are_used_and_left_alone(

@@ -123,11 +123,11 @@ class Stack:
         async with self.http.get(self["api"].url + path, headers={"Authorization": f"Bearer {KEY}"}) as response:
             return response.status, json.loads(await response.read())
 
-    async def event(self, type_: str, user: str, *, id_: str = "", api: str = "api", **fields: Any) -> Any:
+    async def event(self, type_: str, person: str, *, id_: str = "", api: str = "api", **fields: Any) -> Any:
         """Send one event until it is accepted; gives the answer."""
-        profile = {"email": f"{user}@example.com"} if type_ == "user.signed_up" else {}
+        profile = {"email": f"{person}@example.com"} if type_ == "user.signed_up" else {}
         profile |= fields.pop("user", {})
-        document = {"id": id_ or str(uuid.uuid4()), "type": type_, "user": {"id": user, **profile}, **fields}
+        document = {"id": id_ or str(uuid.uuid4()), "type": type_, "user": {"id": person, **profile}, **fields}
         for _ in range(20):
             status, answer = await self.post("/v1/events", document, api=api)
             if status in (200, 202):
@@ -207,13 +207,16 @@ class Stack:
         await until(enough, f"{number} mails", deadline_s=deadline_s)
         return await self.mails()
 
-    async def states(self) -> Counter[str]:
-        """State → notifications, as the database has them."""
+    async def rows(self, query: str) -> list[asyncpg.Record]:
         conn = await asyncpg.connect(self.environ["NOTIFIER_DATABASE_URL"])
         try:
-            rows = await conn.fetch("SELECT state, count(*) AS number FROM notifications GROUP BY state")
+            return list(await conn.fetch(query))
         finally:
             await conn.close()
+
+    async def states(self) -> Counter[str]:
+        """State → notifications, as the database has them."""
+        rows = await self.rows("SELECT state, count(*) AS number FROM notifications GROUP BY state")
         return Counter({row["state"]: row["number"] for row in rows})
 
     async def until_states(self, *, deadline_s: float = DEADLINE_S, **wanted: int) -> None:

@@ -30,10 +30,12 @@ async def serve(stop: asyncio.Event, ready: Ready, name: str) -> None:
     ready(url, f"{url}/metrics")
     async with server:
         await stop.wait()
+        if os.environ.get("STAND_IN_LINGERS") == name:
+            await asyncio.sleep(60)
 
 
 def main() -> None:
-    """Read the command line as `notifier` would; STAND_IN_REFUSES makes one of them refuse its configuration."""
+    """Read the command line as `notifier` would; STAND_IN_REFUSES and STAND_IN_LINGERS name one that is difficult."""
     parser = argparse.ArgumentParser()
     parser.add_argument("name")
     parser.add_argument("--ready-file", type=Path)

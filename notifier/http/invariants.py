@@ -1,0 +1,46 @@
+"""GET /v1/invariants: what must never be, with live counts; and, openly, what is not counted here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from aiohttp import web
+
+from notifier import observe
+from notifier.http.bodies import answer
+from notifier.http.context import CONTEXT
+from notifier.store import invariants
+
+RULES: Mapping[str, str] = {
+    "I0": "every notification is in exactly one place: scheduled, open or closed",
+    "I1": "every acknowledged signup has exactly one accepted onboarding mail, or a reason why not",
+    "I2": "no two accepted mails share user, kind and resend number",
+    "I3": "nothing canceled is accepted, and no call for it starts afterwards",
+    "I4": "every due scheduled send is accepted exactly once, or has a final state with a reason",
+    "I5": "nothing is accepted that no event asked for",
+    "I6": "what was accepted is sent or uncertain, and what is sent was accepted",
+    "I7": "no claim stays expired for longer than one more claim time and a poll while a worker could take it",
+}
+
+
+async def get_invariants(request: web.Request) -> web.Response:
+    """Count what can be counted cheaply on a running installation: the newest rows, from indexes."""
+    context = request.app[CONTEXT]
+    context.keys.require(request, "read")
+    settings = context.runtime.settings
+    patience = timedelta(seconds=settings.claim_ttl_s + settings.poll_s)
+    async with context.runtime.database.connection() as conn:
+        counted = {
+            "I0": await invariants.doubled_or_lost(conn),
+            "I2": await invariants.accepted_twice(conn),
+            "I3": await invariants.canceled_and_called(conn),
+            "I7": await invariants.overdue_claims(conn, patience),
+        }
+    for rule, violations in counted.items():
+        observe.INVARIANT_VIOLATIONS.labels(rule).set(violations)
+    rules = {
+        rule: {"rule": text, "checked": rule in counted, "violations": counted.get(rule)}
+        for rule, text in RULES.items()
+    }
+    return answer({"invariants": rules, "violations": sum(counted.values())})

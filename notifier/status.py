@@ -1,0 +1,133 @@
+"""`notifier status`: what is owed, what is stuck, and who is working on it."""
+
+from __future__ import annotations
+
+import asyncio
+import json as json_text
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from notifier.domain.errors import NotReady
+from notifier.settings import Settings
+from notifier.store import counts, installation, invariants, migrate, switches, workers
+from notifier.store.database import RETRYABLE, UNAVAILABLE, Connection, open_database
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What was found. `troubles`: what an operator should look at, in words; empty when all is well."""
+
+    open: Mapping[str, int]
+    oldest_pending_s: float
+    settled: Mapping[str, int]
+    settled_capped_at: int
+    processes: Sequence[workers.Process]
+    switches: Sequence[switches.Switch]
+    clock_offset_s: float
+    troubles: Sequence[str] = field(default_factory=tuple)
+
+
+def show(settings: Settings, *, json: bool) -> int:
+    """Print the status. Returns 0 when all is well, 1 when something is wrong or the database does not answer."""
+    try:
+        found = asyncio.run(_read(settings))
+    except NotReady as error:
+        if not json:
+            raise
+        print(json_text.dumps({"ok": False, "troubles": [str(error)]}))  # noqa: T201 - the answer
+        return 1
+    if json:
+        print(json_text.dumps({"ok": not found.troubles, **asdict(found)}, default=_plain))  # noqa: T201 - the answer
+    else:
+        _print(found, Console())
+    return 1 if found.troubles else 0
+
+
+async def _read(settings: Settings) -> Status:
+    database = await open_database(settings)
+    try:
+        async with database.connection() as conn:
+            revision, head = await migrate.revision(conn), migrate.head()
+            if revision != head:
+                raise NotReady(
+                    f"the database's schema is at {revision}, this build needs {head}; run `notifier migrate`"
+                )
+            return await _status(conn, settings)
+    except (*RETRYABLE, *UNAVAILABLE) as error:
+        raise NotReady(f"the database went away while it was asked ({type(error).__name__}: {error})") from error
+    finally:
+        await database.close()
+
+
+async def _status(conn: Connection, settings: Settings) -> Status:
+    owed = await counts.open_states(conn)
+    oldest_s = await counts.oldest_pending_s(conn)
+    processes = await workers.live(conn)
+    on = await switches.standing(conn)
+    doubled_or_lost = await invariants.doubled_or_lost(conn)
+    overdue = await invariants.overdue_claims(conn, timedelta(seconds=settings.claim_ttl_s + settings.poll_s))
+    return Status(
+        open=owed,
+        oldest_pending_s=round(oldest_s, 3),
+        settled=await counts.settled(conn),
+        settled_capped_at=counts.SETTLED_CAP,
+        processes=processes,
+        switches=on,
+        clock_offset_s=(await installation.read(conn)).clock_offset.total_seconds(),
+        troubles=troubles(
+            owed, {process.role for process in processes}, {switch.name for switch in on}, doubled_or_lost, overdue
+        ),
+    )
+
+
+def troubles(
+    owed: Mapping[str, int], roles: set[str], on: set[str], doubled_or_lost: int, overdue: int
+) -> tuple[str, ...]:
+    """What is wrong, each with what to do about it."""
+    found = []
+    if owed["pending"] + owed["sending"] and "worker" not in roles and "pause" not in on:
+        found.append(f"{owed['pending'] + owed['sending']} are owed and no worker lives: start `notifier worker`")
+    if owed["scheduled"] and "scheduler" not in roles:
+        found.append(f"{owed['scheduled']} are scheduled and no scheduler lives: start `notifier scheduler`")
+    if owed["uncertain"]:
+        found.append(f"{owed['uncertain']} are uncertain: look each up at the provider and resolve it")
+    if overdue:
+        found.append(f"{overdue} claims ran out and nobody took them over: look at the workers' logs")
+    if doubled_or_lost:
+        found.append(f"{doubled_or_lost} notifications are in two places or in none: a bug; keep the database")
+    return tuple(found)
+
+
+def _print(found: Status, console: Console) -> None:
+    states = Table("state", "notifications", title="Where notifications stand", title_justify="left")
+    states.columns[1].justify = "right"
+    for state, number in found.open.items():
+        states.add_row(state, f"{number}")
+    for state, number in found.settled.items():
+        states.add_row(state, f"{number}+" if number >= found.settled_capped_at else f"{number}")
+    console.print(states)
+    console.print(f"The oldest pending has been due for {found.oldest_pending_s:.1f} s.")
+    if found.clock_offset_s:
+        console.print(f"Business time is {timedelta(seconds=found.clock_offset_s)} ahead of real time.")
+    processes = Table("role", "host", "pid", "last heard of", title="Who is alive", title_justify="left")
+    for process in found.processes:
+        processes.add_row(process.role, Text(process.host), f"{process.pid}", f"{process.silent_s:.1f} s ago")
+    console.print(processes if found.processes else "Nobody is alive: no process has been heard of for 15 s.")
+    if found.switches:
+        held = Table("switch", "owner", "reason", "until", title="What is held back", title_justify="left")
+        for switch in found.switches:
+            held.add_row(switch.name, Text(switch.owner), Text(switch.reason), f"{switch.expires_at:%Y-%m-%d %H:%M:%S}")
+        console.print(held)
+    for trouble in found.troubles:
+        console.print(Text(f"! {trouble}", style="bold red"))
+
+
+def _plain(value: Any) -> str:
+    assert isinstance(value, datetime)
+    return value.isoformat()
