@@ -230,6 +230,7 @@ async def test_without_secrets_nothing_is_let_in() -> None:
     ("secret", "says"),
     [
         ("whsec_*", "base64"),
+        ("whsec_ü", "base64"),
         ("whsec_a", "base64"),
         ("whsec_YQ==", "16 bytes"),
         ("whsec_", "16 bytes"),
