@@ -61,6 +61,36 @@ def pointers(problem: Problem) -> list[str]:
 
 
 @pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        (b"", "Expecting value"),
+        (b"{", "Expecting property name"),
+        (b"{'a': 1}", "Expecting property name"),
+        (b'{"a": 1,}', ""),
+        (b'{"a": 1} x', "Extra data"),
+        (b'{"a": NaN}', "no NaN in it"),
+        (b"[Infinity]", "no Infinity in it"),
+        (b"[-Infinity]", "no -Infinity in it"),
+        (b'{"a": 1, "a": 1}', "twice"),
+        (b'{"x": [{"a": 1, "b": 2, "a": 3}]}', "twice"),
+        (b'"\x01"', "control character"),
+        (b"\xff\xfe", "UTF-8"),
+        (b'"\xed\xa0\x80"', "UTF-8"),
+        (b"\xef\xbb\xbf{}", "BOM"),
+        (b"[" * 100_000, "nested"),
+        (b'{"a":' * 100_000, "nested"),
+        (b"1" * 5_000, "too long"),
+        (b"[1" + b"0" * 100_000 + b"]", "too long"),
+    ],
+)
+def test_what_is_not_json_is_400_and_says_why(raw: bytes, says: str) -> None:
+    with pytest.raises(Problem) as problem:
+        parse_json(raw)
+    assert (problem.value.status, problem.value.slug) == (400, "not-json")
+    assert says in problem.value.detail
+
+
+@pytest.mark.parametrize(
     ("raw", "value"),
     [
         (b" {}\n", {}),
