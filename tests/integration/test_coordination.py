@@ -338,3 +338,10 @@ async def test_a_wrong_password_is_as_if_there_were_none(redis_url: str) -> None
     async with a_client(redis_url.replace("://:", "://:no")) as client:
         assert await client.ping() is False
         assert await Leases(client).held({uuid.uuid4(): "w1"}) == set()
+
+
+async def test_fifty_questions_at_once_are_all_answered(client: RedisClient) -> None:
+    leases, many = Leases(client), ids(50)
+    await leases.renew(many, "w1", TTL)
+    found = await asyncio.gather(*(leases.held({one: "w1"}) for one in many))
+    assert sum(len(one) for one in found) == 50
