@@ -7,15 +7,17 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeout
 
 from notifier import observe
 
 BUDGET_S = 0.05  # Redis slower than this is Redis away
 PAUSE_S = 1.0  # after a failure, how long nobody asks
+CONNECTIONS_MAX = 8
 PREFIX = "nt:"
 
 
@@ -48,7 +50,7 @@ class RedisClient:
         try:
             async with asyncio.timeout(BUDGET_S):
                 answer = await question(self.redis)
-        except TimeoutError:
+        except (TimeoutError, RedisTimeout):  # whichever of the two clocks ends first
             self._fail("redis_slow")
             return None
         except Exception as error:  # noqa: BLE001 - anything may come back from a server that lies
@@ -75,16 +77,18 @@ class RedisClient:
             await close_quietly(self.redis)
 
 
-def connect(url: str, *, timeout_s: float | None) -> Any:
+def connect(url: str, *, timeout_s: float) -> Any:
     """Make a client that tries once: the library's default asks ten times and has been seen to act eleven times."""
-    return Redis.from_url(
+    pool = BlockingConnectionPool.from_url(  # the default pool fails at once where this one waits for its turn
         url,
+        timeout=timeout_s,
         socket_connect_timeout=timeout_s,
         socket_timeout=timeout_s,
         retry=Retry(NoBackoff(), 0),
         protocol=2,
-        max_connections=8,
+        max_connections=CONNECTIONS_MAX,
     )
+    return Redis.from_pool(pool)
 
 
 async def close_quietly(closable: Any) -> None:

@@ -22,6 +22,8 @@ REASON_SUPPRESSED = "suppressed"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)")
 _UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _KIND_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
+_EVENT_TYPE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,128}")  # as events can carry them: others never match
+_FOLDER = re.compile(r"[^./\x00-\x1f][^/\x00-\x1f]*")
 _DELAY_MAX = timedelta(days=3_660)
 
 
@@ -232,11 +234,13 @@ def _parse_kind(name: str, table: object, origin: str) -> Kind:
     if unknown:
         raise SettingsError(f"{where}: unknown key {sorted(unknown)[0]!r}")
     on, template, cancel_on = table.get("on"), table.get("template", name), table.get("cancel_on", [])
-    if not isinstance(on, str) or not on:
+    if not isinstance(on, str) or not _EVENT_TYPE.fullmatch(on):
         raise SettingsError(f"{where}: `on` must name the event type that asks for this mail")
-    if not isinstance(template, str) or not template or "/" in template or template.startswith("."):
+    if not isinstance(template, str) or not _FOLDER.fullmatch(template):
         raise SettingsError(f"{where}: `template` must be the name of a folder of templates")
-    if not isinstance(cancel_on, list) or not all(isinstance(item, str) and item for item in cancel_on):
+    if not isinstance(cancel_on, list) or not all(
+        isinstance(item, str) and _EVENT_TYPE.fullmatch(item) for item in cancel_on
+    ):
         raise SettingsError(f"{where}: `cancel_on` must be a list of event types")
     return Kind(
         name=name,

@@ -4,20 +4,40 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateError
+from jinja2 import StrictUndefined, TemplateError, Undefined
 from jinja2.sandbox import SandboxedEnvironment
 
 from providers.base import Message
 
 _SUBJECT_MAX = 900  # characters; a header line longer than 998 bytes is not a legal mail (RFC 5322 §2.1.1)
+_NOT_IN_TAGS = re.compile(r"[^A-Za-z0-9_-]")  # Resend refuses a mail whose tag holds anything else
 _COMPILED_MAX = 256  # templates kept compiled per process
 
-_TEXT = SandboxedEnvironment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)
-_HTML = SandboxedEnvironment(undefined=StrictUndefined, autoescape=True, keep_trailing_newline=True)
+_SHOWN = (str, int, float, list, dict, tuple, type(None), Undefined)  # JSON; and Undefined, which says its own error
+
+
+def _plain(value: object) -> object:
+    """Let through what looks the same every time; others show an address in memory."""
+    if not isinstance(value, _SHOWN):
+        raise TemplateError(f"a {type(value).__name__} cannot be shown in a mail")
+    return value
+
+
+def _environment(*, autoescape: bool) -> SandboxedEnvironment:
+    made = SandboxedEnvironment(
+        undefined=StrictUndefined, autoescape=autoescape, keep_trailing_newline=True, finalize=_plain
+    )
+    del made.filters["random"], made.globals["lipsum"]  # a repeat has to send the same bytes
+    return made
+
+
+_TEXT = _environment(autoescape=False)
+_HTML = _environment(autoescape=True)
 
 
 class TemplateBroken(Exception):
@@ -64,7 +84,7 @@ def render(template: Template, data: Mapping[str, Any], *, sender: str, to: str,
         html=html,
         text=text,
         headers={"Auto-Submitted": "auto-generated"},  # RFC 3834: no out-of-office answers
-        tags={"kind": kind.replace("@", "_")},
+        tags={"kind": _NOT_IN_TAGS.sub("_", kind)},
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import time
@@ -129,7 +128,7 @@ def _hook(secret: str) -> Webhook:
     secret = secret.removeprefix("v1,").removeprefix("whsec_")
     try:
         key = base64.b64decode(secret + "=" * (-len(secret) % 4), validate=True)
-    except binascii.Error:
+    except ValueError:  # binascii.Error is one; text that is not ASCII raises another
         raise SettingsError("NOTIFIER_LOGIN_WEBHOOK_SECRETS: a secret is whsec_ and base64") from None
     if len(key) < 16:
         raise SettingsError("NOTIFIER_LOGIN_WEBHOOK_SECRETS: a secret has at least 16 bytes; 24 to 64 are usual")

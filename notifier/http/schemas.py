@@ -127,26 +127,33 @@ class LoginIn(BaseModel):
     data: LoginData
 
 
+class _NotJson(ValueError):
+    """What Python's reader takes and JSON does not allow."""
+
+
 def parse_json(raw: bytes) -> Any:
     """Read a body; a Problem (400) when it is not JSON."""
     try:
         return json.loads(raw.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_unique)
-    except RecursionError:
-        raise Problem("not-json", "the body is nested too deeply") from None
+    except (json.JSONDecodeError, _NotJson) as error:
+        detail = f"the body is not JSON: {error}"
     except UnicodeDecodeError:
-        raise Problem("not-json", "the body is not UTF-8") from None
-    except ValueError as error:
-        raise Problem("not-json", str(error)) from None
+        detail = "the body is not JSON in UTF-8"
+    except RecursionError:
+        detail = "the body is nested too deep"
+    except ValueError:  # Python's limit of 4300 digits
+        detail = "the body holds a number that is too long"
+    raise Problem("not-json", detail)
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
+    raise _NotJson(f"there is no {name} in it")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name stands twice in one object")
+        raise _NotJson("a name stands twice in one object")
     return found
 
 
