@@ -14,9 +14,9 @@ run: ## start everything; ARGS go to `notifier run`
 	@scripts/venv
 	@.venv/bin/python -m notifier run $(ARGS)
 
-test: ## all tests; ARGS go to pytest, e.g. ARGS="-n 2 tests/integration"
+test: ## all tests; ARGS go to pytest, e.g. ARGS="-n 0 -x tests/integration"
 	@scripts/venv dev
-	@.venv/bin/python -m pytest $(ARGS)
+	@.venv/bin/python -m pytest -n 2 $(ARGS)
 
 check: ## format, lint, types, import rules, unit tests
 	@scripts/check
