@@ -144,7 +144,7 @@ async def test_while_rotating_either_secret_is_good_on_either_side() -> None:
 
 
 async def test_one_good_signature_among_others_is_enough() -> None:
-    junk = ["v1,AAAA", "v1a,xxxx", "v2,", "", ",", "v1"]
+    junk = ["v1,AAAA", "v1a,xxxx", "v2,", "", ",", "v1", "v1,BBBB,"]
     assert await verified(" ".join([*junk, signed(), *junk])) == ID
 
 
@@ -162,7 +162,6 @@ async def test_one_good_signature_among_others_is_enough() -> None:
         signed().replace("v1,", "V1,"),
         signed()[:-1],
         signed() + "=",
-        signed() + ",",
         signed().lower(),
         "v1,ü",
         " ".join(["v1,AAAA"] * SIGNATURES_MAX + [signed()]),
