@@ -156,7 +156,15 @@ async def _replan(conn: Connection, found: Notification, *, is_due: bool) -> Obs
     profile = (await users.read(conn, [found.user_id]))[found.user_id]
     seen = (await users.last_seen(conn, [found.user_id]))[found.user_id]
     suppressed = profile.email is not None and await operator_moves.suppressed(conn, profile.email)
-    return replan(found.cancel_on, found.cancel_from, seen, email=profile.email, suppressed=suppressed, is_due=is_due)
+    return replan(
+        found.cancel_on,
+        found.cancel_from,
+        seen,
+        email=profile.email,
+        suppressed=suppressed,
+        is_due=is_due,
+        erased=profile.erased_at is not None,
+    )
 
 
 async def _record(

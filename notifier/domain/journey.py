@@ -15,6 +15,7 @@ from notifier.domain.event import Event
 from notifier.domain.notification import NotificationRow, State
 
 LOGGED_IN = "user.logged_in"
+REASON_ERASED = "erased"
 REASON_TOO_OLD = "too_old"
 REASON_NO_RECIPIENT = "no_recipient"
 REASON_SUPPRESSED = "suppressed"
@@ -77,6 +78,7 @@ class UserState:
     attributes: Mapping[str, Any]
     notifications: Collection[NotificationRow]
     last_seen: Mapping[str, Seen]
+    erased: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,9 @@ def plan(event: Event, occurred_at: datetime, user: UserState, journeys: Journey
     """
     known = {row.kind: row for row in user.notifications}
     asked = [kind for kind in journeys.kinds.values() if kind.on == event.type]
+    wanted = [] if user.erased else [kind for kind in asked if kind.name not in known]
     return Plan(
-        create=tuple(_create(kind, event, occurred_at, user, now) for kind in asked if kind.name not in known),
+        create=tuple(_create(kind, event, occurred_at, user, now) for kind in wanted),
         existing=tuple(known[kind.name] for kind in asked if kind.name in known),
         cancel=tuple(row for row in user.notifications if concerns(event.type, occurred_at, row)),
     )
@@ -153,12 +156,15 @@ def replan(
     email: str | None,
     suppressed: bool,
     is_due: bool,
+    erased: bool = False,
 ) -> Obstacle | None:
     """What stands against sending a closed notification after all; None: nothing does.
 
-    The same questions as for a new one, asked again: an event that cancels it, a suppressed address, and, where it
-    would be owed at once, no address.
+    The same questions as for a new one, asked again: an erased user, an event that cancels it, a suppressed address,
+    and, where it would be owed at once, no address.
     """
+    if erased:
+        return Obstacle(State.CANCELED, REASON_ERASED, f"rule:{REASON_ERASED}")
     stopping = stopped_by(cancel_on, cancel_from, last_seen)
     if stopping is not None:
         return stopping

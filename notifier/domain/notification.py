@@ -40,7 +40,9 @@ MOVES: Mapping[State, frozenset[State]] = MappingProxyType(
     {
         State.SCHEDULED: frozenset({State.PENDING, State.CANCELED, State.SKIPPED}),
         State.PENDING: frozenset({State.SENDING, State.CANCELED, State.SKIPPED, State.FAILED}),
-        State.SENDING: frozenset({State.SENT, State.PENDING, State.FAILED, State.UNCERTAIN, State.SKIPPED}),
+        State.SENDING: frozenset(
+            {State.SENT, State.PENDING, State.FAILED, State.UNCERTAIN, State.SKIPPED, State.CANCELED}  # erased
+        ),
         State.SENT: frozenset(),
         State.CANCELED: frozenset({State.SCHEDULED, State.PENDING}),  # retry, after an operator's cancel only
         State.SKIPPED: frozenset({State.SCHEDULED, State.PENDING, State.CANCELED}),  # retry

@@ -45,6 +45,7 @@ def build_app(runtime: Runtime, ingest: Ingest) -> web.Application:
             web.post("/v1/notifications/{id}/retry", notifications.post_retry),
             web.post("/v1/notifications/{id}/resolve", notifications.post_resolve),
             web.get("/v1/users/{user_id:[^/]+}", users.get_user),
+            web.delete("/v1/users/{user_id:[^/]+}", users.delete_user),
             web.get("/v1/users/{user_id:[^/]+}/timeline", users.get_timeline),
             web.get("/v1/switches", switches.list_switches),
             web.get("/v1/switches/{name:[^/]+}", switches.get_switch),

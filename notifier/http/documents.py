@@ -183,6 +183,7 @@ class UserOut(_Out):
     locale: str | None
     attributes: dict[str, Any]
     created_at: datetime
+    erased_at: datetime | None = Field(description="set on the tombstone of an erased user")
     last_seen: dict[str, SeenOut] = Field(description="by event type, for types that mean something here")
     notifications: list[NotificationOut]
 

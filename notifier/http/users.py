@@ -9,11 +9,13 @@ from aiohttp import web
 
 from notifier.domain.notification import State
 from notifier.domain.timeline import Entry, in_order
+from notifier.erasure import erase
 from notifier.http.bodies import answer
 from notifier.http.context import CONTEXT
 from notifier.http.problems import Problem
 from notifier.http.queries import user_id
 from notifier.http.shapes import iso, notification_documents
+from notifier.ingest.answer import three_lists
 from notifier.store import attempts, audit, events, notifications, users
 from notifier.store.attempts import Attempt
 from notifier.store.database import Connection
@@ -42,10 +44,20 @@ async def get_user(request: web.Request) -> web.Response:
             "locale": profile.locale,
             "attributes": profile.attributes,
             "created_at": iso(profile.created_at),
+            "erased_at": iso(profile.erased_at),
             "last_seen": {kind: {"at": iso(item.at), "event": item.ref} for kind, item in seen.items()},
             "notifications": documents,
         }
     )
+
+
+async def delete_user(request: web.Request) -> web.Response:
+    """Erase what is personal, stop what is open, keep the guards."""
+    context = request.app[CONTEXT]
+    actor = context.keys.require(request, "operate")
+    wanted = user_id(request)
+    erased = await erase(context.runtime.database, context.runtime.wakeup, wanted, actor.name)
+    return answer({"user_id": wanted, **three_lists(erased.canceled, erased.too_late, erased.untouched)})
 
 
 async def get_timeline(request: web.Request) -> web.Response:

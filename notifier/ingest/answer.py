@@ -50,21 +50,26 @@ def build_answer(
             }
             for row in existing
         ],
-        "canceled": [
-            {"id": str(row.id), "kind": row.kind, "due_at": row.due_at.isoformat()}
-            for row in standing
-            if row.id in stopped
-        ],
+        **three_lists(
+            [row for row in standing if row.id in stopped],
+            too_late,
+            [row for row in standing if row.id not in stopped and row.id not in late_ids],
+        ),
+        "user_id": event.user_id,
+    }
+
+
+def three_lists(
+    canceled: Sequence[NotificationRow], too_late: Sequence[NotificationRow], untouched: Sequence[NotificationRow]
+) -> dict[str, list[dict[str, Any]]]:
+    """Where all notifications of a user stand after something came to stop them."""
+    return {
+        "canceled": [{"id": str(row.id), "kind": row.kind, "due_at": row.due_at.isoformat()} for row in canceled],
         "too_late": [
             {"id": str(row.id), "kind": row.kind, "state": row.state.value, "since": _iso(row.since)}
             for row in too_late
         ],
-        "untouched": [
-            {"id": str(row.id), "kind": row.kind, "state": row.state.value}
-            for row in standing
-            if row.id not in stopped and row.id not in late_ids
-        ],
-        "user_id": event.user_id,
+        "untouched": [{"id": str(row.id), "kind": row.kind, "state": row.state.value} for row in untouched],
     }
 
 

@@ -80,7 +80,7 @@ async def _decide(
         await users.merge(conn, profiles)
     states = await _read_users(conn, user_ids)
     plans = {e.user_id: plan(e, at[e.user_id], states[e.user_id], door.journeys, now) for e in group}
-    meaningful = [event for event in group if event.type in door.journeys.event_types]
+    meaningful = [e for e in group if e.type in door.journeys.event_types and not states[e.user_id].erased]
     if meaningful:
         seen = [(e.user_id, e.type, Seen(at[e.user_id], e.ref)) for e in meaningful]
         await users.remember(conn, sorted(seen, key=lambda item: item[:2]))
@@ -197,6 +197,7 @@ async def _read_users(conn: Connection, user_ids: Sequence[str]) -> dict[str, Us
             attributes=profile.attributes,
             notifications=notifications[user_id],
             last_seen=seen[user_id],
+            erased=profile.erased_at is not None,
         )
         for user_id, profile in profiles.items()
     }

@@ -136,6 +136,7 @@ def server_settings(settings: Settings) -> dict[str, str]:
     return {
         "application_name": "notifier",
         "timezone": "UTC",
+        "search_path": "public",
         "idle_in_transaction_session_timeout": _ms(settings.idle_in_transaction_timeout_s),
         "lock_timeout": _ms(settings.lock_timeout_s),
         "statement_timeout": _ms(settings.statement_timeout_s),

@@ -51,6 +51,7 @@ class Claim:
     open_for_s: float
     due_late_s: float
     suppressed: str | None
+    erased: bool
     data: dict[str, Any]
     recovered: bool
 
@@ -86,7 +87,8 @@ _CLAIM_READ = """
            extract(epoch FROM now() - c.doubt_since)::float8 AS doubt_age_s,
            extract(epoch FROM now() - c.entered_at)::float8 AS open_for_s,
            extract(epoch FROM notifier.now() - o.due_at)::float8 AS due_late_s,
-           (SELECT s.reason FROM suppressions s WHERE s.address = lower(c.recipient)) AS suppressed
+           (SELECT s.reason FROM suppressions s WHERE s.address = lower(c.recipient)) AS suppressed,
+           (SELECT u.erased_at IS NOT NULL FROM users u WHERE u.user_id = c.user_id) AS erased
       FROM c, LATERAL (SELECT o.data, o.due_at FROM outbox o WHERE o.id = c.id LIMIT 1) AS o
 """
 _NOT_HELD = """
@@ -205,6 +207,7 @@ def _claim(row: Row, *, recovered: bool) -> Claim:
         open_for_s=row["open_for_s"],
         due_late_s=row["due_late_s"],
         suppressed=row["suppressed"],
+        erased=row["erased"],
         data=json.loads(row["data"]),
         recovered=recovered,
     )
@@ -270,7 +273,7 @@ SETTLE = f"""
         SELECT t.id, t.state AS new_state, t.reason AS new_reason, t.doubt AS new_doubt, t.evidence, t.message_id,
                t.decided_by, d.user_id, d.kind, d.generation,
                CASE WHEN t.counted THEN d.attempts ELSE greatest(d.attempts - 1, 0) END AS attempts,
-               d.entered_at, d.claimed_by, d.claimed_at, d.doubt_since, d.provider, d.recipient, d.locale,
+               d.entered_at, d.claimed_by, d.claimed_at, d.doubt_since, d.provider,
                d.template_hash, d.batch_id, d.resend_number
           FROM t, LATERAL (SELECT * FROM deliveries d
                             WHERE d.id = t.id AND d.generation = t.g AND d.claimed_by IS NOT DISTINCT FROM $1
@@ -280,11 +283,11 @@ SETTLE = f"""
     s AS (
         INSERT INTO settlements (id, user_id, kind, state, reason, decided_by, evidence, provider_message_id,
                                  generation, attempts, entered_at, claimed_by, claimed_at, doubt_since, provider,
-                                 recipient, locale, template_hash, batch_id, resend_number)
+                                 template_hash, batch_id, resend_number)
         SELECT id, user_id, kind, new_state, new_reason, decided_by, evidence, message_id, generation, attempts,
                entered_at, claimed_by, claimed_at,
                CASE WHEN new_state = 'uncertain' THEN coalesce(doubt_since, claimed_at) END,
-               provider, recipient, locale, template_hash, batch_id, resend_number
+               provider, template_hash, batch_id, resend_number
           FROM l
         RETURNING id, settled_at)
     SELECT s.id, extract(epoch FROM s.settled_at - o.taken_at)::float8 AS open_s
@@ -410,3 +413,16 @@ RECONCILE = """
 async def reconcile(conn: Connection) -> int:
     """Close as sent what is uncertain although its own record shows it accepted. Returns how many."""
     return len(await conn.fetch(RECONCILE))
+
+
+FORGET = """
+    UPDATE deliveries SET recipient = NULL, locale = NULL, next_attempt_at = notifier.now()
+     WHERE id = ANY (ARRAY (SELECT d.id FROM deliveries d
+                             WHERE d.id = ANY ($1::uuid[]) AND num_nulls(d.claimed_by) = 1
+                             ORDER BY d.id FOR UPDATE))
+"""
+
+
+async def forget(conn: Connection, ids: Sequence[UUID]) -> None:
+    """Drop the addresses of unclaimed rows of an erased user, and let the next claim end them at once."""
+    await conn.execute(FORGET, sorted(ids))

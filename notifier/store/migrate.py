@@ -27,6 +27,8 @@ LOCK_KEY = 0x6E6F_7469_6669_6572  # "notifier"
 LOCK_POLL_S = 0.1
 CONNECT_TIMEOUT_S = 10.0
 NOTHING_YET = "base"
+# By default a user's own schema comes first, and for a user called notifier that is the one that holds the clock.
+IN_PUBLIC = {"search_path": "public"}
 
 HAS_REVISION = "SELECT to_regclass('alembic_version') IS NOT NULL"
 REVISION = "SELECT version_num FROM alembic_version"
@@ -43,7 +45,7 @@ async def migrate(database_url: str, *, directory: Path | None = None) -> str:
     """
     directory = directory or migrations()
     with _explained(database_url):
-        conn = await asyncpg.connect(database_url, timeout=CONNECT_TIMEOUT_S)
+        conn = await asyncpg.connect(database_url, timeout=CONNECT_TIMEOUT_S, server_settings=IN_PUBLIC)
         try:
             _check_server(conn)
             async with conn.transaction():  # holds the lock, and nothing else; ends with the connection
@@ -65,7 +67,7 @@ async def revision(conn: asyncpg.Connection) -> str:
 async def check(database_url: str) -> None:
     """Raise NotReady unless the server answers and its schema is the one this build needs."""
     with _explained(database_url):
-        conn = await asyncpg.connect(database_url, timeout=CONNECT_TIMEOUT_S)
+        conn = await asyncpg.connect(database_url, timeout=CONNECT_TIMEOUT_S, server_settings=IN_PUBLIC)
         try:
             _check_server(conn)
             found = await revision(conn)
@@ -151,7 +153,9 @@ async def _upgrade(database_url: str, directory: Path) -> None:
         "postgresql+asyncpg://",
         poolclass=NullPool,
         # asyncpg reads the URL itself, so a URL means here what it means elsewhere
-        async_creator=lambda: asyncpg.connect(database_url, timeout=CONNECT_TIMEOUT_S, statement_cache_size=0),
+        async_creator=lambda: asyncpg.connect(
+            database_url, timeout=CONNECT_TIMEOUT_S, statement_cache_size=0, server_settings=IN_PUBLIC
+        ),
     )
     try:
         async with engine.connect() as connection:

@@ -41,9 +41,9 @@ CANCEL_OPEN = """
                                  ORDER BY d.id FOR UPDATE))
         RETURNING *)
     INSERT INTO settlements (id, user_id, kind, state, reason, decided_by, generation, attempts, entered_at, provider,
-                             recipient, locale, template_hash, batch_id, resend_number)
+                             template_hash, batch_id, resend_number)
     SELECT m.id, m.user_id, m.kind, 'canceled', n.reason, n.decided_by, m.generation, m.attempts, m.entered_at,
-           m.provider, m.recipient, m.locale, m.template_hash, m.batch_id, m.resend_number
+           m.provider, m.template_hash, m.batch_id, m.resend_number
       FROM m JOIN n USING (id)
     RETURNING id
 """

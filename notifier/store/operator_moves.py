@@ -24,9 +24,9 @@ CANCEL_PENDING = """
         DELETE FROM deliveries WHERE id = $1 AND generation = $2 AND num_nulls(claimed_by, doubt_since) = 2
         RETURNING *)
     INSERT INTO settlements (id, user_id, kind, state, reason, decided_by, generation, attempts, entered_at, provider,
-                             recipient, locale, template_hash, batch_id, resend_number)
+                             template_hash, batch_id, resend_number)
     SELECT id, user_id, kind, 'canceled', 'operator', $3, generation + 1, attempts, entered_at, provider,
-           recipient, locale, template_hash, batch_id, resend_number
+           template_hash, batch_id, resend_number
       FROM m
     RETURNING id
 """

@@ -121,3 +121,11 @@ def _row(row: Row) -> NotificationRow:
         doubt_since=row["doubt_since"],
         settled_at=row["settled_at"],
     )
+
+
+EMPTY = "UPDATE outbox SET data = '{}' WHERE user_id = $1 AND data <> '{}'"
+
+
+async def empty(conn: Connection, user_id: str) -> None:
+    """Drop what the templates of this user's mails could have used; the decisions stay."""
+    await conn.execute(EMPTY, user_id)

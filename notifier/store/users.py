@@ -54,7 +54,7 @@ MERGE = """
                            THEN greatest(u.attributes_at, t.at) ELSE u.attributes_at END
       FROM unnest($1::text[], $2::timestamptz[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
            AS t (user_id, at, email, name, timezone, locale, attributes)
-     WHERE u.user_id = t.user_id
+     WHERE u.user_id = t.user_id AND u.erased_at IS NULL
 """
 
 
@@ -84,11 +84,13 @@ class UserRow:
     locale: str | None
     attributes: Mapping[str, Any]
     created_at: datetime
+    erased_at: datetime | None
     now: datetime
 
 
 READ = """
-    SELECT u.user_id, u.email, u.name, u.timezone, u.locale, u.attributes, u.created_at, notifier.now() AS now
+    SELECT u.user_id, u.email, u.name, u.timezone, u.locale, u.attributes, u.created_at, u.erased_at,
+           notifier.now() AS now
       FROM unnest($1::text[]) AS t (user_id), LATERAL (SELECT * FROM users u WHERE u.user_id = t.user_id LIMIT 1) AS u
 """
 
@@ -105,6 +107,7 @@ async def read(conn: Connection, user_ids: Sequence[str]) -> dict[str, UserRow]:
             locale=row["locale"],
             attributes={} if row["attributes"] is None else json.loads(row["attributes"]),
             created_at=row["created_at"],
+            erased_at=row["erased_at"],
             now=row["now"],
         )
         for row in rows
@@ -145,3 +148,20 @@ async def last_seen(conn: Connection, user_ids: Sequence[str]) -> dict[str, dict
     for row in await conn.fetch(LAST_SEEN, list(user_ids)):
         found[row["user_id"]][row["event_type"]] = Seen(row["seen_at"], row["event_ref"])
     return found
+
+
+ERASE = """
+    UPDATE users
+       SET email = NULL, email_at = NULL, name = NULL, name_at = NULL, timezone = NULL, timezone_at = NULL,
+           locale = NULL, locale_at = NULL, attributes = NULL, attributes_at = NULL,
+           erased_at = coalesce(erased_at, clock_timestamp())
+     WHERE user_id = $1
+    RETURNING user_id
+"""
+FORGET = "DELETE FROM last_seen WHERE user_id = $1"
+
+
+async def erase(conn: Connection, user_id: str) -> None:
+    """Make the row a tombstone; the caller holds its lock."""
+    assert await conn.fetchval(ERASE, user_id) is not None, "a locked user is gone"
+    await conn.execute(FORGET, user_id)

@@ -106,6 +106,8 @@ class Deliverer:
     def _last_step(self, claim: Claim) -> Settlement | None:
         """Whatever stops a claimed notification without a call; in doubt it ends uncertain, never more."""
         doubt = claim.in_doubt
+        if claim.erased:
+            return stopped_by_rule("erased", doubt, State.CANCELED)
         if doubt and not self._may_repeat(claim):
             return Settlement(State.UNCERTAIN, self._why_not_again(claim), True, counted=False)
         if claim.attempts > self.policy.attempts_max:

@@ -105,3 +105,13 @@ def test_two_ends_of_the_chain_are_noticed(tmp_path: Path) -> None:
     (directory / "versions" / "0003_y.py").write_text('revision = "0003"\ndown_revision = "0001"\n')
     with pytest.raises(NotReady, match="0002, 0003"):
         migrate.head(directory)
+
+
+async def test_every_table_is_in_public_whoever_migrates(connection: asyncpg.Connection) -> None:
+    """The role's own schema comes first by default, and ours is called like a schema of ours."""
+    assert await connection.fetchval("SELECT current_user") == "notifier"
+    found = await connection.fetch(
+        "SELECT schemaname, tablename FROM pg_tables WHERE schemaname !~ '^pg_|^information_'"
+    )
+    assert {row["schemaname"] for row in found} == {"public"}
+    assert {"outbox", "deliveries", "settlements"} <= {row["tablename"] for row in found}

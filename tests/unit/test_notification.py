@@ -252,7 +252,7 @@ ALLOWED = {
     # the states' table of the contract, with what an operator's retry or resolve may end in
     State.SCHEDULED: "pending canceled skipped",
     State.PENDING: "sending canceled skipped failed",
-    State.SENDING: "sent pending failed uncertain skipped",
+    State.SENDING: "sent pending failed uncertain skipped canceled",
     State.SENT: "",
     State.CANCELED: "scheduled pending",
     State.SKIPPED: "scheduled pending canceled",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from notifier.http.documents import AuditOut, NotificationOut, SwitchesOut, SwitchOut
+from notifier.http.documents import AuditOut, LoginOut, NotificationOut, SwitchesOut, SwitchOut
 from notifier.http.notifications import ActIn, ResolveIn
 from notifier.http.openapi.operation import ETAG, Answer, Header, Operation
-from notifier.http.openapi.reading import NOTIFICATION_ID
+from notifier.http.openapi.reading import NOTIFICATION_ID, USER_ID
 from notifier.http.switches import AuditQuery, SwitchIn
 
 TAG = "Operating"
@@ -28,6 +28,21 @@ _COMMON = (
 )
 
 OPERATIONS = (
+    Operation(
+        "delete",
+        "/v1/users/{user_id}",
+        TAG,
+        "Erase a user",
+        {200: Answer("What was stopped, what is too late to stop, and what had ended before.", LoginOut)},
+        """Everything personal goes, and everything open is canceled with the reason `erased`. What a worker has
+claimed keeps its address until that claim ends, as `sent`, `canceled` or, when it may have been taken, `uncertain`.
+
+The decisions stay, without their data, and so does a tombstone: an event of this user is still answered 202, stores
+nothing of the profile and asks for no mail. Erasing again is harmless.""",
+        scopes=["operate"],
+        path_parameters=USER_ID,
+        problems=("not-found", "invalid", "busy"),
+    ),
     Operation(
         "post",
         "/v1/notifications/{id}/cancel",

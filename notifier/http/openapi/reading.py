@@ -8,7 +8,7 @@ from notifier.http.openapi.operation import ETAG, Answer, Operation
 
 TAG = "Reading"
 NOTIFICATION_ID = {"id": "the notification's id"}
-_USER_ID = {"user_id": "the application's id of the person, percent-encoded (`/` as `%2F`)"}
+USER_ID = {"user_id": "the application's id of the person, percent-encoded (`/` as `%2F`)"}
 
 OPERATIONS = (
     Operation(
@@ -46,7 +46,7 @@ both lists or in neither, never twice in one.""",
         "Read a user",
         {200: Answer("Profile, latest events, notifications.", UserOut)},
         scopes=["read"],
-        path_parameters=_USER_ID,
+        path_parameters=USER_ID,
         problems=("not-found", "invalid", "busy"),
     ),
     Operation(
@@ -63,7 +63,7 @@ A claim is on record while it is held, when it ended the notification, and with 
 before its call leaves a `doubt` or nothing. An end that an operator undid is in the `detail` of that act. At most
 the last 1000 events and acts are shown.""",
         scopes=["read"],
-        path_parameters=_USER_ID,
+        path_parameters=USER_ID,
         problems=("not-found", "invalid", "busy"),
     ),
     Operation(
