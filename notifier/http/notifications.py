@@ -9,6 +9,7 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field
 
 from notifier.domain.notification import State
+from notifier.domain.switch import check_known
 from notifier.http.bodies import EVENT_MAX_BYTES, answer, read_body
 from notifier.http.context import CONTEXT, Context
 from notifier.http.problems import Problem
@@ -54,6 +55,8 @@ async def list_notifications(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     context.keys.require(request, "read")
     query = parse_query(NotificationsQuery, request)
+    if query.kind is not None:
+        check_known("kind", query.kind.partition("@")[0], context.runtime.journeys.kinds, pointer="/kind")
     filters: dict[str, Any] = query.model_dump(exclude={"user_id"})
     async with context.runtime.database.transaction() as conn:
         if query.user_id is not None:

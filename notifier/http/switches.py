@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from aiohttp import web
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from notifier.domain.switch import check_name
+import providers
+from notifier.domain.switch import check_name, check_target
 from notifier.http.bodies import EVENT_MAX_BYTES, answer, read_body
 from notifier.http.context import CONTEXT
 from notifier.http.problems import Problem
@@ -69,6 +70,7 @@ async def put_switch(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     actor = context.keys.require(request, "operate")
     name = check_name(request.match_info["name"])
+    check_target(name, context.runtime.journeys.kinds, providers.NAMES)
     document = parse_json(await read_body(request, EVENT_MAX_BYTES))
     check_storable(document)
     wanted = validate(SwitchIn, document)

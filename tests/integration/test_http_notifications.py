@@ -87,20 +87,22 @@ async def test_each_state_is_found_by_its_name_and_says_what_it_is(api: Api) -> 
 
 
 async def test_kinds_are_named_whole_or_before_the_at(api: Api) -> None:
-    await api.signup()
+    plain = (await api.signup())["followup"]
     weekly = "01890000-0000-7000-8000-000000000001"
     await api.conn.execute(
         """WITH o AS (INSERT INTO outbox (id, user_id, kind, decided_at, decided_by, due_at, cancel_from, data)
-                      VALUES ($1, 'u_1', 'weekly_digest@2026-W48', now(), 'api/w', now(), now(), '{}') RETURNING *)
+                      VALUES ($1, 'u_1', 'followup@2026-W48', now(), 'api/w', now(), now(), '{}') RETURNING *)
            INSERT INTO scheduled_sends (id, user_id, kind, due_at) SELECT id, user_id, kind, due_at FROM o""",
         weekly,
     )
     for query in ({}, {"user_id": "u_1"}, {"state": "scheduled"}, {"state": "scheduled", "user_id": "u_1"}):
-        assert await ids(api, kind="weekly_digest", **query) == [weekly]
-        assert await ids(api, kind="weekly_digest@2026-W48", **query) == [weekly]
-        assert await ids(api, kind="weekly_digest@2026-W49", **query) == []
-        assert await ids(api, kind="weekly", **query) == []
+        assert sorted(await ids(api, kind="followup", **query)) == sorted([weekly, plain])
+        assert await ids(api, kind="followup@2026-W48", **query) == [weekly]
+        assert await ids(api, kind="followup@2026-W49", **query) == []
     assert len(await ids(api, kind="onboarding")) == 1
+    refused = await api.get("/v1/notifications?kind=folowup")
+    assert (refused.status, refused.body["errors"][0]["pointer"]) == (422, "/kind")
+    assert "followup" in refused.body["detail"]
 
 
 async def test_a_page_says_where_to_go_on(api: Api) -> None:
@@ -125,7 +127,7 @@ async def test_a_walk_over_a_big_table_goes_on_where_its_window_ended(
     for number in range(7):
         await api.signup(f"u_{number}")
     monkeypatch.setattr(notifications, "_BY_STATE", small)
-    page = (await api.get("/v1/notifications?kind=nothing")).body
+    page = (await api.get("/v1/notifications?kind=onboarding@never")).body
     assert page["notifications"] == []
     assert page["next"] is not None
     assert len(await walk(api, "kind=onboarding&limit=50")) == 7

@@ -138,3 +138,13 @@ async def test_invariants_count_what_they_say_they_count(api: Api) -> None:
     assert (await counted())["I2"] == 1
     await api.conn.execute("DELETE FROM deliveries WHERE id = $1", sending)
     assert (await counted())["I0"] == 1
+
+
+@pytest.mark.parametrize("name", ["pause:folowup", "pause:provider:mokc"])
+async def test_a_pause_of_nothing_is_refused(api: Api, name: str) -> None:
+    """It would hold nothing back, and nobody would notice."""
+    switch = {"owner": "ops", "reason": "a test", "ttl_s": 60}
+    answer = await api.ask("PUT", f"/v1/switches/{name}", json=switch)
+    assert (answer.status, answer.body["errors"][0]["pointer"]) == (422, "/name")
+    assert "did you mean" in answer.body["detail"]
+    assert await api.conn.fetchval("SELECT count(*) FROM switches") == 0

@@ -122,7 +122,7 @@ stands against it, it ends `canceled` or `skipped` instead, also with 200. {_COM
 answer; what is claimed ends normally. `maintenance` lets no event in: they get 503 and are to be repeated. A switch
 that is on is replaced.
 
-A kind or provider this build does not know is accepted: another build may know it.""",
+A kind or provider that there is not is refused: a typing error would hold nothing back.""",
         scopes=["operate"],
         path_parameters=_SWITCH,
         body=SwitchIn,
