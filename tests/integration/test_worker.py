@@ -371,6 +371,15 @@ async def test_a_refusal_for_good(bench: Bench, doubt: bool, ends: str) -> None:
     assert bob["state"] == "sent"
 
 
+async def test_a_key_used_with_other_bytes_is_uncertain(bench: Bench) -> None:
+    await bench.provider.send(MAIL, bench.key("ada"), {})
+    await bench.rig.accept(SIGNUP, "ada")
+    [row] = await bench.work_off()
+    assert told(row) == ("uncertain", "body_mismatch", 1)
+    [attempt] = await bench.rig.rows("SELECT outcome, reason FROM attempts")
+    assert attempt == {"outcome": "body_mismatch", "reason": "invalid_idempotent_request"}
+
+
 async def test_a_provider_that_is_back_gets_what_it_was_owed(database_url: str, tmp_path: Path) -> None:
     async with a_bench(database_url, tmp_path, attempts_max=1_000) as bench:
         await bench.mock.faults(reset_rate=1)
