@@ -332,6 +332,7 @@ async def test_attempts_without_an_answer_are_used_up(database_url: str, tmp_pat
         assert told(row) == ("uncertain", "attempts_exhausted", 3)
         assert row["attempts"] == 3
         assert len(await bench.calls()) == 3
+        assert {a["reason"] for a in await bench.rig.rows("SELECT reason FROM attempts")} == {"http_500"}
 
 
 async def test_the_first_doubt_is_the_last_call_when_the_window_is_too_short(database_url: str, tmp_path: Path) -> None:
@@ -356,7 +357,8 @@ async def test_refusals_go_on_for_so_long_and_use_no_attempt_up(
         [row] = await bench.work_off()
         assert told(row)[:2] == (ends, "gave_up_waiting")
         assert row["generation"] > 3
-        assert {a["outcome"] for a in await bench.rig.rows("SELECT outcome FROM attempts")} == {"retry_later"}
+        calls = await bench.rig.rows("SELECT DISTINCT outcome, reason FROM attempts")
+        assert calls == [{"outcome": "retry_later", "reason": "rate_limit_exceeded"}]
 
 
 @pytest.mark.parametrize(("doubt", "ends"), [(False, "failed"), (True, "uncertain")])
@@ -651,20 +653,26 @@ async def test_a_call_that_is_cut_by_a_stop_is_in_doubt(database_url: str, tmp_p
 # ---------------------------------------------------------------------------------------------- leases
 
 
-async def test_a_call_that_takes_long_is_said_to_redis(database_url: str, tmp_path: Path, redis_url: str) -> None:
-    async with a_bench(database_url, tmp_path, redis_url=redis_url, claim_ttl_s=5, provider_timeout_s=2) as bench:
-        await bench.mock.faults(hang_s=60)
+async def test_a_claim_that_is_long_in_hand_is_said_to_redis_and_then_no_more(
+    database_url: str, tmp_path: Path, redis_url: str
+) -> None:
+    async with a_bench(database_url, tmp_path, redis_url=redis_url) as bench:
+        failpoints.arm("worker.before_settle=pause:2*1")
         await bench.rig.accept(SIGNUP, "ada")
-        id_ = await bench.rig.value("SELECT id FROM deliveries")
+        key = f"nt:lease:{await bench.rig.value('SELECT id FROM deliveries')}"
         async with Redis.from_url(redis_url, decode_responses=True) as redis, bench.working():
 
             async def renewed() -> bool:
-                return await redis.get(f"nt:lease:{id_}") == bench.runtime.process_id
+                return await redis.get(key) == bench.runtime.process_id
+
+            async def released() -> bool:
+                return await redis.keys("*") == []
 
             await until(renewed, "the lease is renewed", deadline_s=6)
-            assert await redis.keys("*") == [f"nt:lease:{id_}"]
-            assert 0 < await redis.pttl(f"nt:lease:{id_}") <= 5_000
-            assert await bench.mock.delete("/api/faults") == 200
+            assert await redis.keys("*") == [key]
+            assert 0 < await redis.pttl(key) <= 3_000
+            await bench.ended()
+            await until(released, "and released", deadline_s=2)
 
 
 async def test_a_renewed_lease_is_respected_for_one_claim_time(
