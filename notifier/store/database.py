@@ -36,6 +36,7 @@ UNAVAILABLE = (
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
+    asyncpg.ObjectNotInPrerequisiteStateError,  # a database that is closed to new connections says so
     asyncpg.PostgresSystemError,
     Busy,
 )

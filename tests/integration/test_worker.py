@@ -556,7 +556,7 @@ async def database_away(postgres: embedded.Server, url: str, how: str) -> AsyncI
         await conn.close()
 
 
-@pytest.mark.parametrize("how", ["gone"])
+@pytest.mark.parametrize("how", ["gone", "closed"])
 async def test_a_result_waits_for_the_database_and_nobody_is_asked_twice(
     database_url: str, tmp_path: Path, postgres: embedded.Server, how: str
 ) -> None:
