@@ -36,7 +36,7 @@ UNAVAILABLE = (
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
-    asyncpg.ObjectNotInPrerequisiteStateError,  # a database that is closed to new connections says so
+    asyncpg.ObjectNotInPrerequisiteStateError,  # closed to new connections; RETRYABLE is asked first
     asyncpg.PostgresSystemError,
     Busy,
 )

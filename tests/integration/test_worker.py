@@ -599,6 +599,29 @@ async def test_sessions_that_are_ended_again_and_again_lose_nothing(
         assert len(users) == len(set(users)) == 60
 
 
+async def test_a_sign_of_life_that_meets_a_lock_does_not_end_the_process(
+    database_url: str, tmp_path: Path, connection: asyncpg.Connection
+) -> None:
+    await connection.execute(
+        "INSERT INTO workers (id, role, host, pid, heartbeat_at) VALUES ('old', 'api', 'h', 1, now() - interval '2 d')"
+    )
+    async with connection.transaction():
+        await connection.execute("SELECT FROM workers WHERE id = 'old' FOR UPDATE")
+        async with a_bench(database_url, tmp_path, lock_timeout_s=0.5) as bench:
+            waiting = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted"
+
+            async def waits() -> bool:
+                return bool(await bench.rig.value(waiting))
+
+            async def gave_up() -> bool:
+                return not await waits()
+
+            await until(waits, "it waits for the lock", deadline_s=5)
+            await until(gave_up, "it gave up", deadline_s=5)
+            await bench.rig.accept(SIGNUP, "ada")
+            assert told((await bench.work_off())[0]) == ("sent", None, 1)
+
+
 # ---------------------------------------------------------------------------------------------- stop
 
 
