@@ -173,7 +173,7 @@ async def test_in_doubt_it_says_until_when_a_repeat_is_safe(database_url: str) -
         margin = timedelta(seconds=api.runtime.settings.claim_ttl_s)
         assert datetime.fromisoformat(document["safe_retry_until"]) == since + timedelta(hours=1) - margin
         assert document["reason"] == "http_503"
-    for other in ({"mock_family": "none"}, {"mock_url": "http://elsewhere:1"}):
+    for other in ({"mock_family": "none"}, {"mock_api_key": "another account"}):
         async with running_api(database_url, **other) as api:
             document = (await api.read(notification)).body
             assert document["doubt_since"] is not None

@@ -1,4 +1,4 @@
-"""Requests no client library would send: always an answer in the 400s or a closed line, never a 500, never a traceback."""
+"""Requests no client library would send: an answer in the 400s or a closed line, never a 500 or a traceback."""
 
 from __future__ import annotations
 

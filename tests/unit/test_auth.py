@@ -143,12 +143,8 @@ async def test_while_rotating_either_secret_is_good_on_either_side() -> None:
     await refused(signed(secret=b"nobody knows this secret"), door=both)
 
 
-async def test_a_comma_behind_each_signature_as_some_senders_write_it_is_no_harm() -> None:
-    assert await verified(f"v1,AAAA, {signed()},") == ID
-
-
 async def test_one_good_signature_among_others_is_enough() -> None:
-    junk = ["v1,AAAA", "v1a,xxxx", "v2,", "", ",", "v1"]
+    junk = ["v1,AAAA", "v1a,xxxx", "v2,", "", ",", "v1", "v1,BBBB,"]
     assert await verified(" ".join([*junk, signed(), *junk])) == ID
 
 
@@ -166,7 +162,6 @@ async def test_one_good_signature_among_others_is_enough() -> None:
         signed().replace("v1,", "V1,"),
         signed()[:-1],
         signed() + "=",
-        signed() + ",x",
         signed().lower(),
         "v1,ü",
         " ".join(["v1,AAAA"] * SIGNATURES_MAX + [signed()]),
