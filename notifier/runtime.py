@@ -23,7 +23,7 @@ from notifier.ids import new_id
 from notifier.journeys import load_journeys, load_templates
 from notifier.settings import Settings
 from notifier.store import installation, migrate, templates, workers
-from notifier.store.database import UNAVAILABLE, Database, open_database
+from notifier.store.database import RETRYABLE, UNAVAILABLE, Database, open_database
 from providers import build
 from providers.base import Provider
 
@@ -114,7 +114,7 @@ async def _beat(runtime: Runtime) -> None:
             async with runtime.database.connection() as conn:
                 await workers.beat(conn, runtime.process_id, runtime.role, socket.gethostname(), os.getpid())
                 await workers.sweep(conn)
-        except UNAVAILABLE as error:
+        except (*RETRYABLE, *UNAVAILABLE) as error:
             observe.log().warning("heartbeat_failed", error=type(error).__name__)
         await asyncio.sleep(HEARTBEAT_S)
 
@@ -123,7 +123,7 @@ async def _leave(runtime: Runtime) -> None:
     try:
         async with runtime.database.connection() as conn:
             await workers.leave(conn, runtime.process_id)
-    except UNAVAILABLE as error:
+    except (*RETRYABLE, *UNAVAILABLE) as error:
         observe.log().warning("leaving_failed", error=type(error).__name__)
 
 

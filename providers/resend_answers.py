@@ -22,6 +22,7 @@ from providers.base import (
 QUOTA_WAIT = timedelta(hours=1)  # a spent quota does not come back in seconds
 WAIT_MAX = timedelta(days=1)  # beyond that a header is a mistake, not advice
 REASON_CHARS_MAX = 64
+ID_CHARS_MAX = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,8 @@ def classify(answer: Answer, now: datetime) -> Outcome:
     wait = retry_after(answer.headers, now)
     match answer.status:
         case 200:
-            message_id = content.get("id")
-            if isinstance(message_id, str) and message_id:
-                return Accepted(message_id)
-            return Ambiguous("unreadable_answer")
+            message_id = _id(content.get("id"))
+            return Ambiguous("unreadable_answer") if message_id is None else Accepted(message_id)
         case 409:
             return _conflict(name, content, wait)
         case 400 if name == "invalid_idempotency_key":
@@ -66,8 +65,7 @@ def classify(answer: Answer, now: datetime) -> Outcome:
 def _conflict(name: str, content: Mapping[str, object], wait: timedelta) -> Outcome:
     match name:
         case "duplicate_idempotency_key":
-            original = content.get("original_id")
-            return Duplicate(original if isinstance(original, str) else None)
+            return Duplicate(_id(content.get("original_id")))
         case "invalid_idempotent_request":
             return BodyMismatch(name)
         case "concurrent_idempotent_requests":
@@ -104,6 +102,11 @@ def _content(body: bytes | None) -> Mapping[str, object]:
     except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def _id(value: object) -> str | None:
+    """A name of a message that can be kept: a database holds neither NUL nor half a surrogate pair."""
+    return value if isinstance(value, str) and 0 < len(value) <= ID_CHARS_MAX and value.isprintable() else None
 
 
 def _code(name: object) -> str:

@@ -151,8 +151,8 @@ def settle(
             return Settlement(State.SENT, None, False, "duplicate", message_id)
         case Rejected(reason):
             return Settlement(given_up, reason, doubt)
-        case BodyMismatch(reason):  # something was taken under the key, but not these bytes
-            return Settlement(State.UNCERTAIN, reason, True)
+        case BodyMismatch():  # something was taken under the key, but not these bytes
+            return Settlement(State.UNCERTAIN, "body_mismatch", True)
         case RetryLater(reason) if given_up_waiting:
             return Settlement(given_up, "gave_up_waiting", doubt)
         case RetryLater(reason, wait_at_least) | ConfigError(reason, wait_at_least):

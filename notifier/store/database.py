@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
@@ -36,6 +37,7 @@ UNAVAILABLE = (
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
+    asyncpg.ObjectNotInPrerequisiteStateError,  # closed to new connections; RETRYABLE is asked first
     asyncpg.PostgresSystemError,
     Busy,
 )
@@ -81,13 +83,13 @@ class Database:
             if not conn.is_closed():
                 await conn.execute("ROLLBACK", timeout=CLOSE_TIMEOUT_S)
         except BaseException:  # noqa: BLE001 - whatever it was, the caller's own error is already on its way
-            conn.terminate()
+            _end(conn)
 
     async def _release(self, conn: Connection) -> None:
         try:
             await self._pool.release(conn, timeout=CLOSE_TIMEOUT_S)
         except UNAVAILABLE:
-            conn.terminate()
+            _end(conn)
 
     async def close(self) -> None:
         """Close all connections, politely for a moment, then for good."""
@@ -96,6 +98,11 @@ class Database:
                 await self._pool.close()
         except TimeoutError:
             self._pool.terminate()
+
+
+def _end(conn: Connection) -> None:
+    with contextlib.suppress(asyncpg.InterfaceError):  # the pool has let go of it: its session ended first
+        conn.terminate()
 
 
 async def _keep(_conn: Connection) -> None:

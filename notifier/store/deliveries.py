@@ -250,16 +250,16 @@ class Result:
 _RESULT_COLUMNS = """
     unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::boolean[], $7::text[], $8::text[], $9::text[],
            $10::timestamptz[], $11::text[], $12::int[], $13::text[], $14::text[], $15::float8[], $16::float8[],
-           $17::interval[], $18::boolean[])
+           $17::interval[], $18::boolean[], $19::text[])
         AS t (id, g, state, reason, doubt, evidence, message_id, decided_by,
-              claimed_at, provider, resend_number, outcome, user_id, began_ago_s, took_s, wait, counted)
+              claimed_at, provider, resend_number, outcome, user_id, began_ago_s, took_s, wait, counted, call_reason)
 """
 # The attempt is a fact and is recorded whoever owns the row now; a repeat of this statement records it once.
 # Its times are reckoned from the statement's begin, so that no call seems to end after the end it led to.
 _RECORD_CALLS = """
     INSERT INTO attempts (notification_id, generation, worker, user_id, provider, resend_number, outcome, reason,
                           provider_message_id, claimed_at, started_at, finished_at)
-    SELECT t.id, t.g, $1, t.user_id, t.provider, t.resend_number, t.outcome, t.reason, t.message_id, t.claimed_at,
+    SELECT t.id, t.g, $1, t.user_id, t.provider, t.resend_number, t.outcome, t.call_reason, t.message_id, t.claimed_at,
            statement_timestamp() - make_interval(secs => t.began_ago_s),
            statement_timestamp() - make_interval(secs => t.began_ago_s - t.took_s)
       FROM t WHERE t.outcome IS NOT NULL
@@ -353,6 +353,7 @@ async def _write(conn: Connection, statement: str, worker: str, results: Sequenc
         [call.took_s if call else None for call in calls],
         [settlement.wait for settlement in settlements],
         [settlement.counted for settlement in settlements],
+        [call.reason if call else None for call in calls],
     )
     return {row["id"]: row["open_s"] for row in rows}
 

@@ -88,7 +88,7 @@ def test_refused_for_good_is_failed_but_in_doubt_uncertain(
 @pytest.mark.parametrize(("doubt", "repeatable"), EVERY)
 def test_a_key_used_with_another_body_is_uncertain_whatever_was_before(doubt: bool, repeatable: bool) -> None:
     found = after(BodyMismatch("invalid_idempotent_request"), doubt=doubt, may_repeat=repeatable)
-    assert short(found) == (UNCERTAIN, "invalid_idempotent_request", True, True)
+    assert short(found) == (UNCERTAIN, "body_mismatch", True, True)
 
 
 @pytest.mark.parametrize(("doubt", "repeatable"), EVERY)

@@ -120,3 +120,10 @@ def test_retry_after_is_seconds_or_a_date(value: str, expected: timedelta) -> No
 def test_a_date_is_measured_by_the_clock_of_whoever_wrote_it() -> None:
     headers = {"retry-after": "Sun, 29 Nov 2026 15:00:05 GMT", "date": "Sun, 29 Nov 2026 15:00:00 GMT"}
     assert retry_after(headers, NOW) == 5 * SECOND
+
+
+@pytest.mark.parametrize("name", ["", "m\x00", "\ud800", "m\n", "x" * 256, 7, None, ["m1"]])
+def test_a_message_name_that_cannot_be_kept_is_none(name: object) -> None:
+    """The result would be unwritable: the mail accepted, and no record of it possible."""
+    assert outcome(200, {"id": name}) == Ambiguous("unreadable_answer")
+    assert outcome(409, {"name": "duplicate_idempotency_key", "original_id": name}) == Duplicate(None)

@@ -1,0 +1,724 @@
+"""A worker in this process, on a real database and against the real mock.
+
+What ends a row without a call, what a call leads to, and what a stop or an outage in between leaves behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+from redis.asyncio import Redis
+
+from notifier import embedded, failpoints, observe
+from notifier.clock import boot_clock
+from notifier.coordination.client import RedisClient
+from notifier.coordination.lease import Leases
+from notifier.domain.notification import Settlement, State
+from notifier.domain.provider_key import provider_key
+from notifier.journeys import load_templates
+from notifier.runtime import Runtime, background, open_runtime, way_out
+from notifier.settings import Settings
+from notifier.store import deliveries
+from notifier.store.deliveries import Claim, Claimant, Result
+from notifier.worker.breaker import Breaker
+from notifier.worker.deliver import Deliverer, Held
+from notifier.worker.loop import Worker
+from notifier.worker.settling import Settler
+from providers.base import Provider
+from tests.support.mock_server import MAIL, Mock, running_mock
+from tests.support.rig import SENT, Rig, a_call, ago, open_rig
+from tests.support.servers import on_server
+from tests.support.stack import until
+
+SIGNUP, LOGIN = "user.signed_up", "user.logged_in"
+UNCERTAIN = Settlement(State.UNCERTAIN, "window_passed", doubt=True)
+QUICK: dict[str, Any] = {
+    "redis_url": "",
+    "claim_ttl_s": 3,
+    "provider_timeout_s": 1,
+    "poll_s": 0.1,
+    "backoff_first_s": 0.05,
+    "backoff_max_s": 0.2,
+    "stop_grace_s": 5,
+    "worker_concurrency": 20,
+}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Events go in by the rig; the runtime and the provider are a worker's."""
+
+    rig: Rig
+    mock: Mock
+    runtime: Runtime
+    provider: Provider
+
+    def claimant(self, worker: str, ttl_s: float = 0, account: str | None = None) -> Claimant:
+        traits = self.provider.traits
+        hashes = {kind: template.hash for kind, template in self.runtime.templates.items()}
+        ttl = timedelta(seconds=ttl_s)
+        return Claimant(worker, ttl, hashes, traits.name, account or traits.account, traits.has_keys)
+
+    async def claim(self, worker: str = "ghost", ttl_s: float = 0, **claimant: Any) -> list[Claim]:
+        """Claim all there is as another worker would; by default it is dead at once and leaves its rows in doubt."""
+        who = self.claimant(worker, ttl_s, **claimant)
+        async with self.runtime.database.connection() as conn:
+            return await deliveries.claim(conn, who, list(who.templates), 100)
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[Worker]:
+        """A worker that runs beside the block and is stopped in order after it."""
+        stop = asyncio.Event()
+        worker = Worker(self.runtime, self.provider, stop)
+        task = asyncio.create_task(worker.run())
+        try:
+            yield worker
+        finally:
+            stop.set()
+            await task
+
+    async def ended(self, number: int = 1, deadline_s: float = 15) -> list[dict[str, Any]]:
+        """All that is closed, once it is so many; by user and kind."""
+
+        async def enough() -> bool:
+            return await self.rig.value("SELECT count(*) FROM settlements") >= number
+
+        await until(enough, f"{number} are closed", deadline_s=deadline_s)
+        return await self.rig.rows("SELECT * FROM settlements ORDER BY user_id, kind")
+
+    async def work_off(self, number: int = 1) -> list[dict[str, Any]]:
+        async with self.working():
+            return await self.ended(number)
+
+    async def calls(self) -> list[dict[str, Any]]:
+        """What the mock was asked, in all."""
+        return (await self.mock.get("/api/attempts", limit=100))["attempts"]
+
+    async def until_claimed(self, number: int = 1) -> None:
+        async def claimed() -> bool:
+            found = await self.rig.value("SELECT count(*) FROM deliveries WHERE claimed_by IS NOT NULL")
+            return bool(found == number)
+
+        await until(claimed, f"{number} are claimed", deadline_s=10)
+
+    def key(self, user: str, kind: str = "onboarding") -> str:
+        return provider_key(self.runtime.namespace, user, kind)
+
+
+@asynccontextmanager
+async def a_bench(database_url: str, folder: Path, **settings: Any) -> AsyncIterator[Bench]:
+    async with running_mock(folder / "mock") as mock, open_rig(database_url, redis_url="") as rig:
+        made = Settings(database_url=database_url, **{**QUICK, "mock_url": mock.url, **settings})
+        provider = way_out(made)
+        try:
+            async with open_runtime(made, "worker") as runtime:
+                yield Bench(rig, mock, runtime, provider)
+        finally:
+            await provider.close()
+
+
+@pytest.fixture
+async def bench(database_url: str, tmp_path: Path) -> AsyncIterator[Bench]:
+    async with a_bench(database_url, tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def _disarmed() -> Iterator[None]:
+    yield
+    failpoints.arm("")
+
+
+def told(row: dict[str, Any]) -> tuple[str, str | None, int]:
+    """How a row ended: state, reason, generation."""
+    return row["state"], row["reason"], row["generation"]
+
+
+# ---------------------------------------------------------------------------------------------- nothing goes wrong
+
+
+async def test_what_is_owed_is_sent_once_with_its_record(bench: Bench) -> None:
+    await bench.rig.accept(SIGNUP, "ada", name="Ada <b>")
+    [row] = await bench.work_off()
+    assert told(row) == ("sent", None, 1)
+    assert (row["evidence"], row["recipient"], row["attempts"]) == ("accepted", "ada@example.com", 1)
+    assert row["decided_by"] == f"worker:{bench.runtime.process_id}"
+    [mail] = await bench.mock.inbox()
+    assert mail["id"] == row["provider_message_id"]
+    assert await bench.mock.verdicts(bench.key("ada")) == ["accepted"]
+    [attempt] = await bench.rig.rows("SELECT *, finished_at - started_at AS took FROM attempts")
+    assert (attempt["outcome"], attempt["generation"], attempt["user_id"]) == ("accepted", 1, "ada")
+    assert timedelta(0) < attempt["took"] < timedelta(seconds=1)
+
+
+async def test_a_dead_workers_row_is_asked_about_under_the_same_key(bench: Bench) -> None:
+    await bench.rig.accept(SIGNUP, "ada")
+    [claim] = await bench.claim()
+    held = Held(claim, boot_clock() + 3, probe=False)
+    lost = await Deliverer(bench.runtime, bench.provider, Breaker()).deliver(held)  # sent, and died before its settle
+    assert lost.settlement.state is State.SENT
+    [row] = await bench.work_off()
+    assert told(row) == ("sent", None, 2)
+    assert row["evidence"] == "duplicate"
+    assert len(await bench.mock.inbox()) == 1
+
+
+# ---------------------------------------------------------------------------------------------- no call at all
+
+
+def a_templates_folder(folder: Path, **texts: str) -> Path:
+    """The shipped templates, with other texts for the bodies of some kinds."""
+    shipped = Path("notifier/journeys/templates")
+    shutil.copytree(shipped, folder)
+    for kind, text in texts.items():
+        (folder / kind / "body.txt").write_text(text)
+    return folder
+
+
+async def test_a_broken_template_fails_its_own_rows_and_no_others(database_url: str, tmp_path: Path) -> None:
+    templates = a_templates_folder(tmp_path / "t", onboarding="Your plan: {{ user.attributes.plan }}")
+    async with a_bench(database_url, tmp_path, templates_dir=templates) as bench:
+        await bench.rig.accept(SIGNUP, "ada", ago(days=4), attributes={"plan": "pro"})
+        await bench.rig.accept(SIGNUP, "bob", ago(days=4))
+        rows = {(row["user_id"], row["kind"]): row for row in await bench.work_off(4)}
+        assert told(rows["bob", "onboarding"]) == ("failed", "template_error", 1)
+        assert rows["bob", "onboarding"]["decided_by"] == "rule:template_error"
+        assert {key for key, row in rows.items() if row["state"] == "sent"} == {
+            ("ada", "onboarding"),
+            ("ada", "followup"),
+            ("bob", "followup"),
+        }
+        assert await bench.mock.verdicts(bench.key("bob")) == []
+        assert await bench.rig.value("SELECT count(*) FROM attempts") == 3
+
+
+@pytest.mark.parametrize("why", ["broken", "unknown"])
+async def test_a_template_that_cannot_be_rendered_leaves_a_doubt_uncertain(
+    database_url: str, tmp_path: Path, why: str
+) -> None:
+    templates = a_templates_folder(tmp_path / "t", onboarding="{{ nobody }}")
+    async with a_bench(database_url, tmp_path, templates_dir=templates) as bench:
+        await bench.rig.accept(SIGNUP, "ada")
+        await bench.claim()
+        if why == "unknown":
+            await bench.rig.rows("UPDATE deliveries SET template_hash = 'gone' RETURNING id")
+        [row] = await bench.work_off()
+        assert told(row) == ("uncertain", "template_error", 2)
+        assert row["doubt_since"] is not None
+        assert await bench.calls() == []
+
+
+async def test_a_mail_is_rendered_from_the_template_it_was_frozen_to(database_url: str, tmp_path: Path) -> None:
+    async with a_bench(database_url, tmp_path) as bench:
+        await bench.rig.accept(SIGNUP, "ada")
+        [claim] = await bench.claim()
+    templates = a_templates_folder(tmp_path / "t", onboarding="A newer text")
+    async with a_bench(database_url, tmp_path / "b", templates_dir=templates) as bench:
+        assert load_templates(bench.runtime.settings, bench.runtime.journeys)["onboarding"].hash != claim.template_hash
+        await bench.rig.rows("UPDATE deliveries SET provider = $1 RETURNING id", bench.provider.traits.account)
+        [row] = await bench.work_off()
+        assert told(row) == ("sent", None, 2)
+        [mail] = await bench.mock.inbox()
+        text = await (await bench.mock.http.get(f"{bench.mock.url}/api/messages/{mail['id']}/text")).text()
+        assert "newer" not in text
+
+
+async def test_a_window_that_has_passed_ends_a_doubt_without_a_call(database_url: str, tmp_path: Path) -> None:
+    async with a_bench(database_url, tmp_path, mock_window_s=60) as bench:
+        await bench.rig.accept(SIGNUP, "old")
+        await bench.claim()
+        await bench.rig.rows("UPDATE deliveries SET claimed_at = now() - interval '58 s' RETURNING id")
+        await bench.rig.accept(SIGNUP, "young")
+        await bench.claim()
+        old, young = sorted(await bench.work_off(2), key=lambda row: row["user_id"])
+        assert told(old) == ("uncertain", "window_passed", 2), "two seconds are less than a claim may last"
+        assert told(young) == ("sent", None, 2)
+        assert await bench.mock.verdicts(bench.key("old")) == []
+
+
+async def test_a_doubt_is_not_asked_away_at_another_account(bench: Bench) -> None:
+    await bench.rig.accept(SIGNUP, "ada")
+    await bench.claim(account="mock:another")
+    [row] = await bench.work_off()
+    assert told(row) == ("uncertain", "provider_changed", 2)
+    assert row["provider"] == "mock:another"
+    assert await bench.calls() == []
+
+
+async def test_without_doubt_another_account_may_send_it(bench: Bench) -> None:
+    await bench.rig.accept(SIGNUP, "ada")
+    await bench.claim(account="mock:another")
+    await bench.rig.rows("UPDATE deliveries SET calling = false RETURNING id")
+    [row] = await bench.work_off()
+    assert told(row) == ("sent", None, 2)
+    assert row["provider"] == bench.provider.traits.account
+
+
+@pytest.mark.parametrize("doubt", [False, True])
+async def test_who_is_not_on_the_list_gets_nothing(database_url: str, tmp_path: Path, doubt: bool) -> None:
+    async with a_bench(database_url, tmp_path, only_to="*@Team.example, ADA+*@example.com") as bench:
+        for user, email in [
+            ("a", "Eve@team.example"),
+            ("b", "ada+test@example.com"),
+            ("c", "ada@example.com"),
+            ("d", "eve@team.example.com"),
+        ]:
+            await bench.rig.accept(SIGNUP, user, email=email)
+        if doubt:
+            await bench.claim()
+        rows = await bench.work_off(4)
+        stopped = ("uncertain" if doubt else "skipped", "not_allowed")
+        assert [told(row)[:2] for row in rows] == [("sent", None), ("sent", None), stopped, stopped]
+        assert len(await bench.calls()) == 2
+
+
+@pytest.mark.parametrize("doubt", [False, True])
+async def test_a_suppressed_address_gets_nothing(bench: Bench, doubt: bool) -> None:
+    await bench.rig.accept(SIGNUP, "ada", email="Ada@example.com")
+    if doubt:
+        await bench.claim()
+    await bench.rig.rows("INSERT INTO suppressions (address, reason) VALUES ('ada@example.com', 'complaint')")
+    [row] = await bench.work_off()
+    assert told(row)[:2] == ("uncertain" if doubt else "skipped", "suppressed")
+    assert row["decided_by"] == "rule:suppressed"
+    assert await bench.calls() == []
+
+
+@pytest.mark.parametrize("doubt", [False, True])
+async def test_whose_address_is_gone_gets_nothing(bench: Bench, doubt: bool) -> None:
+    await bench.rig.accept(SIGNUP, "ada")
+    await bench.rig.rows("UPDATE users SET email = NULL, email_at = NULL RETURNING user_id")
+    if doubt:
+        await bench.claim()
+    [row] = await bench.work_off()
+    assert told(row)[:2] == ("uncertain" if doubt else "skipped", "no_recipient")
+    assert await bench.calls() == []
+
+
+@pytest.mark.parametrize(
+    ("family", "ends"), [("reject", "uncertain"), ("none", "failed")], ids=["in-doubt", "not-in-doubt"]
+)
+async def test_a_mail_that_kills_its_workers_does_not_do_so_for_ever(
+    database_url: str, tmp_path: Path, family: str, ends: str
+) -> None:
+    """Without keys a claim that never came to its call leaves no doubt."""
+    async with a_bench(database_url, tmp_path, attempts_max=1, mock_family=family) as bench:
+        await bench.rig.accept(SIGNUP, "ada")
+        await bench.claim()
+        [row] = await bench.work_off()
+        assert told(row) == (ends, "attempts_exhausted", 2)
+        assert await bench.calls() == []
+
+
+# ---------------------------------------------------------------------------------------------- what a call leads to
+
+
+async def test_attempts_without_an_answer_are_used_up(database_url: str, tmp_path: Path) -> None:
+    async with a_bench(database_url, tmp_path, attempts_max=3) as bench:
+        await bench.mock.faults(fail_rate=1, fail_status=500)
+        await bench.rig.accept(SIGNUP, "ada")
+        [row] = await bench.work_off()
+        assert told(row) == ("uncertain", "attempts_exhausted", 3)
+        assert row["attempts"] == 3
+        assert len(await bench.calls()) == 3
+        assert {a["reason"] for a in await bench.rig.rows("SELECT reason FROM attempts")} == {"http_500"}
+
+
+async def test_the_first_doubt_is_the_last_call_when_the_window_is_too_short(database_url: str, tmp_path: Path) -> None:
+    async with a_bench(database_url, tmp_path, mock_window_s=2) as bench:
+        await bench.mock.faults(drop_response_rate=1)
+        await bench.rig.accept(SIGNUP, "ada")
+        [row] = await bench.work_off()
+        assert told(row) == ("uncertain", "disconnected", 1)
+        assert row["doubt_since"] == row["claimed_at"]
+        assert len(await bench.mock.inbox()) == 1
+
+
+@pytest.mark.parametrize(("doubt", "ends"), [(False, "failed"), (True, "uncertain")])
+async def test_refusals_go_on_for_so_long_and_use_no_attempt_up(
+    database_url: str, tmp_path: Path, doubt: bool, ends: str
+) -> None:
+    async with a_bench(database_url, tmp_path, give_up_after_s=1, attempts_max=2) as bench:
+        await bench.mock.faults(fail_rate=1, fail_status=429)
+        await bench.rig.accept(SIGNUP, "ada")
+        if doubt:
+            await bench.claim()
+        [row] = await bench.work_off()
+        assert told(row)[:2] == (ends, "gave_up_waiting")
+        assert row["generation"] > 3
+        calls = await bench.rig.rows("SELECT DISTINCT outcome, reason FROM attempts")
+        assert calls == [{"outcome": "retry_later", "reason": "rate_limit_exceeded"}]
+
+
+@pytest.mark.parametrize(("doubt", "ends"), [(False, "failed"), (True, "uncertain")])
+async def test_a_refusal_for_good(bench: Bench, doubt: bool, ends: str) -> None:
+    await bench.mock.faults(reject_to=["ada@*"])
+    await bench.rig.accept(SIGNUP, "ada")
+    await bench.rig.accept(SIGNUP, "bob")
+    if doubt:
+        await bench.claim()
+    ada, bob = await bench.work_off(2)
+    assert told(ada) == (ends, "validation_error", 2 if doubt else 1)
+    assert bob["state"] == "sent"
+
+
+async def test_a_key_used_with_other_bytes_is_uncertain(bench: Bench) -> None:
+    await bench.provider.send(MAIL, bench.key("ada"), {})
+    await bench.rig.accept(SIGNUP, "ada")
+    [row] = await bench.work_off()
+    assert told(row) == ("uncertain", "body_mismatch", 1)
+    [attempt] = await bench.rig.rows("SELECT outcome, reason FROM attempts")
+    assert attempt == {"outcome": "body_mismatch", "reason": "invalid_idempotent_request"}
+
+
+async def test_a_provider_that_is_back_gets_what_it_was_owed(database_url: str, tmp_path: Path) -> None:
+    async with a_bench(database_url, tmp_path, attempts_max=1_000) as bench:
+        await bench.mock.faults(reset_rate=1)
+        await bench.rig.accept(SIGNUP, "ada")
+        async with bench.working():
+
+            async def tried() -> bool:
+                return await bench.rig.value("SELECT count(*) FROM attempts") >= 2
+
+            await until(tried, "it was tried in vain")
+            assert await bench.mock.delete("/api/faults") == 200
+            [row] = await bench.ended()
+        assert row["state"] == "sent"
+        assert len(await bench.mock.inbox()) == 1
+
+
+# ---------------------------------------------------------------------------------------------- the breaker
+
+
+async def test_a_wrong_key_opens_the_breaker_and_ends_no_row(database_url: str, tmp_path: Path) -> None:
+    async with a_bench(database_url, tmp_path, attempts_max=1, worker_concurrency=3) as bench:
+        await bench.mock.faults(fail_rate=1, fail_status=401)
+        for number in range(12):
+            await bench.rig.accept(SIGNUP, f"u{number}")
+        async with bench.working() as worker:
+            await until(lambda: worker.breaker.is_open, "the breaker opens", deadline_s=5)
+
+            async def asked_again() -> bool:
+                return await bench.rig.value("SELECT count(*) FROM attempts") >= 4
+
+            await until(asked_again, "one row asks whether it is mended", deadline_s=10)
+            assert await bench.rig.value("SELECT count(*) FROM attempts") == 4
+            assert await bench.rig.value("SELECT count(*) FROM settlements") == 0
+            assert await bench.rig.value("SELECT max(attempts) FROM deliveries WHERE claimed_by IS NULL") == 0
+            assert await bench.mock.delete("/api/faults") == 200
+            rows = await bench.ended(12)
+            assert {row["state"] for row in rows} == {"sent"}
+            assert not worker.breaker.is_open
+
+
+async def test_while_a_question_is_under_way_no_other_is_asked(bench: Bench) -> None:
+    await bench.mock.faults(hang_s=60)
+    for number in range(45):
+        await bench.rig.accept(SIGNUP, f"u{number}")
+    in_hand: list[float] = []
+    async with bench.working() as worker:
+        await until(lambda: worker.breaker.is_open, "the breaker opens", deadline_s=10)
+        await until(lambda: observe.IN_HAND._value.get() == 0, "the first calls have ended", deadline_s=10)
+        first = await bench.rig.value("SELECT count(*) FROM attempts")
+
+        async def asked_twice() -> bool:
+            in_hand.append(observe.IN_HAND._value.get())
+            return await bench.rig.value("SELECT count(*) FROM attempts") >= first + 2
+
+        await until(asked_twice, "two questions were asked in vain", deadline_s=15)
+        assert await bench.mock.delete("/api/faults") == 200
+    assert max(in_hand) == 1
+    assert await bench.rig.value("SELECT count(*) FROM deliveries WHERE doubt_since IS NOT NULL") <= first + 3
+
+
+# ---------------------------------------------------------------------------------------------- the last look
+
+
+async def deliver(bench: Bench, claim: Claim, left_s: float = 3, probe: bool = False, **state: Any) -> Result:
+    deliverer = Deliverer(bench.runtime, bench.provider, Breaker(is_open=state.pop("is_open", False)), **state)
+    return await deliverer.deliver(Held(claim, boot_clock() + left_s, probe))
+
+
+@pytest.mark.parametrize("family", ["reject", "none"])
+@pytest.mark.parametrize("state", [{"left_s": 0.9}, {"left_s": -100}, {"stopping": True}, {"is_open": True}])
+async def test_no_call_starts_late_or_while_calls_are_held_back(
+    database_url: str, tmp_path: Path, family: str, state: dict[str, Any]
+) -> None:
+    async with a_bench(database_url, tmp_path, mock_family=family) as bench:
+        await bench.rig.accept(SIGNUP, "ada")
+        [claim] = await bench.claim(bench.runtime.process_id, ttl_s=30)
+        result = await deliver(bench, claim, **state)
+        assert (result.settlement.state, result.settlement.counted, result.call) == (State.PENDING, False, None)
+        assert await bench.calls() == []
+        assert await bench.rig.value("SELECT calling FROM deliveries") == (family == "reject")
+
+
+async def test_a_claim_that_was_lost_before_begin_calls_nobody(database_url: str, tmp_path: Path) -> None:
+    async with a_bench(database_url, tmp_path, mock_family="none") as bench:
+        await bench.rig.accept(SIGNUP, "ada")
+        [claim] = await bench.claim("another")
+        result = await deliver(bench, claim)
+        assert (result.settlement.state, result.call) == (State.PENDING, None)
+        assert await bench.calls() == []
+
+
+async def test_a_provider_without_keys_gets_a_second_call_from_nobody(database_url: str, tmp_path: Path) -> None:
+    async with a_bench(database_url, tmp_path, mock_family="none") as bench:
+        await bench.mock.faults(duplicate_mode="none")
+        await bench.rig.accept(SIGNUP, "ada")
+        [claim] = await bench.claim(bench.runtime.process_id)
+        assert (await deliver(bench, claim)).settlement.state is State.SENT  # and dies before its settle
+        [row] = await bench.work_off()
+        assert told(row) == ("uncertain", "no_provider_key", 2)
+        assert len(await bench.mock.inbox()) == 1
+
+
+async def test_a_database_that_is_away_before_the_call_gives_the_row_back(bench: Bench) -> None:
+    await bench.rig.accept(SIGNUP, "ada")
+    [claim] = await bench.claim(bench.runtime.process_id, ttl_s=30)
+    await bench.runtime.database.close()
+    result = await deliver(bench, claim)
+    assert (result.settlement.state, result.settlement.counted, result.call) == (State.PENDING, False, None)
+    assert await bench.calls() == []
+
+
+# ---------------------------------------------------------------------------------------------- settling
+
+
+async def test_a_result_that_cannot_be_written_keeps_no_other_one(bench: Bench) -> None:
+    for number in range(5):
+        await bench.rig.accept(SIGNUP, f"u{number}")
+    claims = await bench.claim(bench.runtime.process_id, ttl_s=30)
+    done: list[UUID] = []
+    settler = Settler(bench.runtime, done.extend)
+    for index, claim in enumerate(claims):
+        settlement = replace(SENT, message_id="\x00" if index == 2 else "m_1")
+        settler.put(Result(claim, settlement, a_call(settlement), "worker:x"))
+    async with background(settler.run()):
+        await settler.drained()
+    assert sorted(done) == sorted(claim.id for claim in claims)
+    assert await bench.rig.value("SELECT count(*) FROM settlements") == 4
+    assert await bench.rig.value("SELECT id FROM deliveries") == claims[2].id
+
+
+async def test_a_certain_answer_of_a_lost_claim_ends_the_uncertainty(bench: Bench) -> None:
+    await bench.mock.faults(latency_ms=[600, 600])
+    await bench.rig.accept(SIGNUP, "ada")
+    stale = observe.STALE_SETTLES._value.get()
+    async with bench.working():
+        await bench.until_claimed()
+        other = bench.claimant("other", ttl_s=30)
+        async with bench.rig.database.connection() as conn:
+            [expired] = await bench.rig.rows("UPDATE deliveries SET claim_expires_at = now() RETURNING id")
+            [claim] = await deliveries.take_over(conn, other, list(other.templates), [expired["id"]])
+        assert await bench.rig.settle("other", [claim], UNCERTAIN) == 1
+
+        async def evident() -> bool:
+            return await bench.rig.value("SELECT state FROM settlements") == "sent"
+
+        await until(evident, "the late answer counts", deadline_s=5)
+    [row] = await bench.rig.rows("SELECT * FROM settlements")
+    assert (row["evidence"], row["generation"], row["doubt_since"]) == ("late_settle", 2, None)
+    assert observe.STALE_SETTLES._value.get() - stale == 1
+
+
+@asynccontextmanager
+async def database_away(postgres: embedded.Server, url: str, how: str) -> AsyncIterator[None]:
+    """No session stays, and no new one is let in, until the end of the block."""
+    name = url.rpartition("/")[2]
+    there = f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{name}'"
+    conn = await asyncpg.connect(postgres.url)
+
+    async def nobody_there() -> bool:
+        return bool(await conn.fetchval(there) == 0)
+
+    try:
+        await conn.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        await until(nobody_there, "all sessions have ended", deadline_s=10)
+        if how == "gone":
+            await conn.execute(f"ALTER DATABASE {name} RENAME TO {name}_away")
+        yield
+        if how == "gone":
+            await conn.execute(f"ALTER DATABASE {name}_away RENAME TO {name}")
+        await conn.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+    finally:
+        await conn.close()
+
+
+@pytest.mark.parametrize("how", ["gone", "closed"])
+async def test_a_result_waits_for_the_database_and_nobody_is_asked_twice(
+    database_url: str, tmp_path: Path, postgres: embedded.Server, how: str
+) -> None:
+    async with a_bench(database_url, tmp_path, claim_ttl_s=20, provider_timeout_s=5) as bench:
+        await bench.mock.faults(latency_ms=[400, 400])
+        for number in range(10):
+            await bench.rig.accept(SIGNUP, f"u{number}")
+        async with bench.working():
+            await bench.until_claimed(10)
+            async with database_away(postgres, database_url, how):
+
+                async def all_answered() -> bool:
+                    return len(await bench.mock.inbox()) == 10
+
+                await until(all_answered, "the provider took all", deadline_s=10)
+                before = time.monotonic()
+                await until(lambda: time.monotonic() - before > 1, "the settles have failed for a while")
+            rows = await bench.ended(10)
+        assert {told(row) for row in rows} == {("sent", None, 1)}
+        assert len(await bench.calls()) == 10
+
+
+async def test_sessions_that_are_ended_again_and_again_lose_nothing(
+    database_url: str, tmp_path: Path, postgres: embedded.Server
+) -> None:
+    async with a_bench(database_url, tmp_path) as bench:
+        await bench.mock.faults(latency_ms=[0, 30])
+        for number in range(60):
+            await bench.rig.accept(SIGNUP, f"u{number}")
+        name = database_url.rpartition("/")[2]
+        kill = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+        async with bench.working():
+            for _ in range(8):
+                await on_server(postgres, kill)
+                await asyncio.sleep(0.05)
+            rows = await bench.ended(60, deadline_s=20)
+        assert {row["state"] for row in rows} == {"sent"}
+        assert len(await bench.mock.get("/api/messages", limit=100)) > 0
+        users = [row["user_id"] for row in rows]
+        assert len(users) == len(set(users)) == 60
+
+
+async def test_a_sign_of_life_that_meets_a_lock_does_not_end_the_process(
+    database_url: str, tmp_path: Path, connection: asyncpg.Connection
+) -> None:
+    await connection.execute(
+        "INSERT INTO workers (id, role, host, pid, heartbeat_at) VALUES ('old', 'api', 'h', 1, now() - interval '2 d')"
+    )
+    async with connection.transaction():
+        await connection.execute("SELECT FROM workers WHERE id = 'old' FOR UPDATE")
+        async with a_bench(database_url, tmp_path, lock_timeout_s=0.5) as bench:
+            waiting = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted"
+
+            async def waits() -> bool:
+                return bool(await bench.rig.value(waiting))
+
+            async def gave_up() -> bool:
+                return not await waits()
+
+            await until(waits, "it waits for the lock", deadline_s=5)
+            await until(gave_up, "it gave up", deadline_s=5)
+            await bench.rig.accept(SIGNUP, "ada")
+            assert told((await bench.work_off())[0]) == ("sent", None, 1)
+
+
+# ---------------------------------------------------------------------------------------------- stop
+
+
+async def test_a_stop_gives_back_what_has_not_begun(bench: Bench) -> None:
+    failpoints.arm("worker.after_claim=pause:0.5")
+    for number in range(5):
+        await bench.rig.accept(SIGNUP, f"u{number}")
+    async with bench.working():
+        await bench.until_claimed(5)
+    rows = await bench.rig.rows("SELECT claimed_by, attempts, generation, doubt_since, calling FROM deliveries")
+    assert len(rows) == 5
+    for row in rows:
+        assert row == {"claimed_by": None, "attempts": 0, "generation": 1, "doubt_since": None, "calling": False}
+    assert await bench.calls() == []
+
+
+async def test_a_stop_lets_calls_end(bench: Bench) -> None:
+    await bench.mock.faults(latency_ms=[500, 500])
+    await bench.rig.accept(SIGNUP, "ada")
+    async with bench.working():
+        await bench.until_claimed()
+    [row] = await bench.rig.rows("SELECT * FROM settlements")
+    assert told(row) == ("sent", None, 1)
+
+
+@pytest.mark.parametrize("family", ["reject", "none"])
+async def test_a_call_that_is_cut_by_a_stop_is_in_doubt(database_url: str, tmp_path: Path, family: str) -> None:
+    settings = {"stop_grace_s": 0.2, "provider_timeout_s": 10, "claim_ttl_s": 30, "mock_family": family}
+    async with a_bench(database_url, tmp_path, **settings) as bench:
+        failpoints.arm("worker.mid_send=pause:60")  # all is written, and the answer is not read
+        if family == "none":
+            await bench.mock.faults(duplicate_mode="none")
+        await bench.rig.accept(SIGNUP, "ada")
+
+        async def taken() -> bool:
+            return len(await bench.mock.inbox()) == 1
+
+        async with bench.working():
+            await until(taken, "the provider has it", deadline_s=10)
+        failpoints.arm("")
+        [attempt] = await bench.rig.rows("SELECT outcome, reason FROM attempts")
+        assert attempt == {"outcome": "ambiguous", "reason": "cut_by_stop"}
+        if family == "reject":
+            [row] = await bench.rig.rows("SELECT * FROM deliveries")
+            assert (row["claimed_by"], row["attempts"], row["reason"]) == (None, 1, "cut_by_stop")
+            assert row["doubt_since"] is not None
+        [row] = await bench.work_off()
+        assert told(row) == (("sent", None, 2) if family == "reject" else ("uncertain", "cut_by_stop", 1))
+        assert len(await bench.mock.inbox()) == 1
+
+
+# ---------------------------------------------------------------------------------------------- leases
+
+
+async def test_a_claim_that_is_long_in_hand_is_said_to_redis_and_then_no_more(
+    database_url: str, tmp_path: Path, redis_url: str
+) -> None:
+    async with a_bench(database_url, tmp_path, redis_url=redis_url) as bench:
+        failpoints.arm("worker.before_settle=pause:2*1")
+        await bench.rig.accept(SIGNUP, "ada")
+        key = f"nt:lease:{await bench.rig.value('SELECT id FROM deliveries')}"
+        async with Redis.from_url(redis_url, decode_responses=True) as redis, bench.working():
+
+            async def renewed() -> bool:
+                return await redis.get(key) == bench.runtime.process_id
+
+            async def released() -> bool:
+                return await redis.keys("*") == []
+
+            await until(renewed, "the lease is renewed", deadline_s=6)
+            assert await redis.keys("*") == [key]
+            assert 0 < await redis.pttl(key) <= 3_000
+            await bench.ended()
+            await until(released, "and released", deadline_s=2)
+
+
+async def test_a_renewed_lease_is_respected_for_one_claim_time(
+    database_url: str, tmp_path: Path, redis_url: str
+) -> None:
+    async with a_bench(database_url, tmp_path, redis_url=redis_url) as bench:
+        await bench.rig.accept(SIGNUP, "held")
+        await bench.rig.accept(SIGNUP, "free")
+        ids = {claim.user_id: claim.id for claim in await bench.claim("ghost")}
+        ghost = RedisClient(redis_url)
+        try:
+            await Leases(ghost).renew([ids["held"]], "ghost", timedelta(seconds=30))
+            await Leases(ghost).renew([ids["free"]], "somebody else", timedelta(seconds=30))
+            async with bench.working():
+                [free] = await bench.ended(1)
+                assert free["user_id"] == "free"
+                rows = await bench.ended(2)
+        finally:
+            await ghost.close()
+        [held] = [row for row in rows if row["user_id"] == "held"]
+        assert held["state"] == "sent"
+        late = await bench.rig.value(
+            "SELECT extract(epoch FROM b.claimed_at - a.claimed_at) FROM settlements a, settlements b "
+            "WHERE a.user_id = 'free' AND b.user_id = 'held'"
+        )
+        assert 1.5 < late < 3 + 1, "one more claim time, and no longer"
