@@ -44,7 +44,7 @@ async def erase(database: Database, wakeup: Wakeup, user_id: str, actor: str) ->
 
     erased = await until_committed(database, work)
     wakeup.nudge()
-    observe.SETTLED.labels(State.CANCELED.value, REASON_ERASED).inc(len(erased.canceled))
+    observe.count_settled(State.CANCELED.value, REASON_ERASED, len(erased.canceled))
     return erased
 
 

@@ -1,4 +1,4 @@
-"""Named steps where a test may kill, freeze or pause the process. Unarmed, a look into an empty dict."""
+"""Steps with names, at which a test can end, stop or delay this process; unarmed they cost next to nothing."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
+from collections.abc import Iterable
 from typing import Any
 
 import structlog
@@ -21,11 +22,14 @@ from prometheus_client import (
     generate_latest,
 )
 
+from notifier.domain.errors import NotifierError
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped there; a second series beside each counter that nobody reads
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
 
+REASONS_MAX = 50
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800, 7_200, 43_200, 259_200)
 
 
@@ -38,9 +42,9 @@ def _histogram(name: str, text: str, *labels: str) -> Histogram:
 
 
 EVENTS = _counter("notifier_events_total", "Events by type and what became of them", "type", "outcome")
-NOTIFICATIONS = Gauge("notifier_notifications", "Open notifications, exact", ["state"], registry=REGISTRY)
+NOTIFICATIONS = Gauge("notifier_notifications", "Open notifications, exact", ["state"], registry=None)
 SETTLED = _counter("notifier_settled_total", "Notifications closed by this process", "state", "reason")
-OLDEST_PENDING = Gauge("notifier_oldest_pending_seconds", "How long the oldest is due", registry=REGISTRY)
+OLDEST_PENDING = Gauge("notifier_oldest_pending_seconds", "How long the oldest is due", registry=None)
 ATTEMPTS = _counter("notifier_attempts_total", "Finished calls of the provider", "provider", "outcome")
 PROVIDER_SECONDS = _histogram("notifier_provider_seconds", "One call of the provider")
 EVENT_TO_SENT = _histogram("notifier_event_to_sent_seconds", "From the decision to sent, real time")
@@ -49,12 +53,37 @@ STALE_SETTLES = _counter("notifier_stale_settles_total", "Settles refused becaus
 LOST_RACES = _counter("notifier_lost_races_total", "Moves that found somebody had moved first", "move")
 CANCEL_REPEATS = _counter("notifier_cancel_repeats_total", "Cancels repeated because a row came back in between")
 CLAIMS_RECOVERED = _counter("notifier_claims_recovered_total", "Claims taken over after they ran out")
-INVARIANT_VIOLATIONS = Gauge("notifier_invariant_violations", "Live violations", ["rule"], registry=REGISTRY)
-BREAKER_OPEN = Gauge("notifier_breaker_open", "Whether this process holds its calls back", registry=REGISTRY)
-IN_HAND = Gauge("notifier_in_hand", "Claims this process holds", registry=REGISTRY)
+INVARIANT_VIOLATIONS = Gauge("notifier_invariant_violations", "Live violations", ["rule"], registry=None)
+BREAKER_OPEN = Gauge("notifier_breaker_open", "Whether this process holds its calls back", registry=None)
+IN_HAND = Gauge("notifier_in_hand", "Claims this process holds", registry=None)
+OF_THE_API = (NOTIFICATIONS, OLDEST_PENDING, INVARIANT_VIOLATIONS)
+OF_A_WORKER = (BREAKER_OPEN, IN_HAND)
 COORDINATION_ACQUIRE = _counter("redis_coordination_acquire_total", "Answers of Redis", "type", "outcome")
 COORDINATION_LATENCY = _histogram("redis_coordination_latency_seconds", "Round trips to Redis", "operation")
 COORDINATION_FALLBACK = _counter("redis_coordination_fallback_total", "Times we went on without Redis", "reason")
+
+
+def expose(gauges: Iterable[Gauge]) -> None:
+    """Show gauges that only this kind of process knows; a zero from the others would be a lie."""
+    for gauge in gauges:
+        if gauge not in _exposed:
+            _exposed.add(gauge)
+            REGISTRY.register(gauge)
+
+
+_exposed: set[Gauge] = set()
+
+
+def count_settled(state: str, reason: str | None, number: int = 1) -> None:
+    """Count notifications closed. Reasons that providers invent are bounded: beyond 50 they are `other`."""
+    label = reason or ""
+    if label not in _reasons and len(_reasons) >= REASONS_MAX:
+        label = "other"
+    _reasons.add(label)
+    SETTLED.labels(state, label).inc(number)
+
+
+_reasons: set[str] = set()
 
 
 def exposition() -> bytes:
@@ -63,12 +92,13 @@ def exposition() -> bytes:
 
 
 def _traceback(exc_info: Any) -> str:
-    """The frames and the class of an error. Its words are left out where they may quote rows or arguments."""
+    """The frames and the class of an error; its words only where they are ours, since others quote what they met."""
     kind, error, frames = exc_info
     text = "".join(traceback.format_tb(frames)) + kind.__name__
-    is_the_databases = kind.__module__.partition(".")[0] in ("asyncpg", "sqlalchemy")
+    if isinstance(error, (NotifierError, AssertionError)):
+        return f"{text}: {error}"
     code = getattr(error, "sqlstate", None)
-    return f"{text} {code}" if is_the_databases else f"{text}: {error}"
+    return f"{text} {code}" if code else text
 
 
 _EXCEPTIONS = structlog.processors.ExceptionRenderer(_traceback)

@@ -130,7 +130,7 @@ class Operator:
         _, after = await until_committed(self.database, work)
         self.wakeup.nudge()
         if after.state in (State.SENT, State.CANCELED, State.SKIPPED):
-            observe.SETTLED.labels(after.state.value, after.reason or "").inc()
+            observe.count_settled(after.state.value, after.reason)
         observe.log().info("operator_act", act=name, notification=str(act.notification), generation=after.generation)
         return after
 

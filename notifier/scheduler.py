@@ -15,7 +15,7 @@ from notifier.failpoints import Point, is_armed, reach
 from notifier.runtime import Runtime, background, open_runtime
 from notifier.settings import Settings
 from notifier.side_door import side_door
-from notifier.store import deliveries, moves
+from notifier.store import moves, results
 from notifier.store.database import RETRYABLE, UNAVAILABLE
 
 RECONCILE_S = 5.0
@@ -29,6 +29,7 @@ class Scheduler:
 
     runtime: Runtime
     released_at: float = field(default_factory=time.monotonic)
+    stopping: bool = False
     _running: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def release(self) -> None:
@@ -41,7 +42,8 @@ class Scheduler:
                     released = await self._release_batch()
                     if released.owed:
                         self.runtime.wakeup.nudge()
-                    if released.moved < BATCH:
+                    observe.count_settled("skipped", "no_recipient", released.moved - released.owed)
+                    if released.moved < BATCH or self.stopping:
                         return
             except (*RETRYABLE, *UNAVAILABLE) as error:
                 observe.log().warning("release_failed", error=type(error).__name__)
@@ -63,14 +65,15 @@ class Scheduler:
         async with self._running:
             try:
                 async with self.runtime.database.connection() as conn:
-                    found = await deliveries.reconcile(conn)
+                    found = await results.reconcile(conn)
             except (*RETRYABLE, *UNAVAILABLE) as error:
                 observe.log().warning("reconcile_failed", error=type(error).__name__)
             else:
-                observe.SETTLED.labels("sent", "").inc(found)
+                observe.count_settled("sent", None, found)
 
     async def rest(self) -> None:
         """Wait until no move is under way, and let none begin."""
+        self.stopping = True
         await self._running.acquire()
 
 

@@ -1,4 +1,4 @@
-"""Every knob, its unit and default; read once, checked against each other, passed down."""
+"""What can be set, in which unit and with which default; whether the values go together is checked at start."""
 
 from __future__ import annotations
 

@@ -126,6 +126,8 @@ STATEMENTS = (
         batch_id         uuid,
         resend_number    integer     NOT NULL DEFAULT 0 CHECK (resend_number >= 0),
         reason           text,
+        erased           boolean     NOT NULL DEFAULT false,
+        CHECK (NOT erased OR claimed_by IS NOT NULL OR recipient IS NULL),
         CHECK ((claimed_by IS NULL) = (claim_expires_at IS NULL)),
         CHECK ((claimed_by IS NULL) = (claimed_at IS NULL)),
         CHECK (claimed_by IS NULL OR generation > 0),
@@ -346,6 +348,7 @@ COMMENTS = {
         "batch_id": "frozen batch it belongs to, if any",
         "resend_number": "0, or the number of the new key a person asked for",
         "reason": "why the last attempt led to no end",
+        "erased": "its user was erased: it ends at the next claim, and keeps no address beyond the present one",
     },
     "settlements": {
         "": "closed notifications and how they ended",

@@ -15,10 +15,6 @@ class NotReady(NotifierError):
     """A resource that must be there at start is not: database, schema, port, disk."""
 
 
-class LostClaim(NotifierError):
-    """Somebody else owns the row now. Nobody must act; nothing was changed."""
-
-
 class CallerError(NotifierError):
     """The caller must change something. `pointer` is the JSON pointer of the field, if there is one."""
 

@@ -71,7 +71,7 @@ def render(template: Template, data: Mapping[str, Any], *, sender: str, to: str,
         html = _compile(_HTML, template.html).render(data)
         text = _compile(_TEXT, template.text).render(data)
     except TemplateError as error:
-        raise TemplateBroken(f"{type(error).__name__}: {error}") from error
+        raise TemplateBroken(_tellable(template, error)) from error
     except Exception as error:
         raise TemplateBroken(f"{type(error).__name__} while rendering") from error
     subject = " ".join(subject.split())  # a name may hold any white space; a header may not hold a line break
@@ -86,6 +86,15 @@ def render(template: Template, data: Mapping[str, Any], *, sender: str, to: str,
         headers={"Auto-Submitted": "auto-generated"},  # RFC 3834: no out-of-office answers
         tags={"kind": _NOT_IN_TAGS.sub("_", kind)},
     )
+
+
+def _tellable(template: Template, error: TemplateError) -> str:
+    """What may stand in a log: the library's words, unless they quote something that is not the template's own."""
+    sources = f"{template.subject} {template.html} {template.text}"
+    quoted = [word for word in re.findall(r"'([^']*)'", str(error)) if not word.endswith(" object")]
+    if all(word in sources for word in quoted):
+        return f"{template.name}: {type(error).__name__}: {error}"
+    return f"{template.name}: {type(error).__name__}"
 
 
 @functools.lru_cache(maxsize=_COMPILED_MAX)

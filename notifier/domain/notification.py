@@ -142,7 +142,7 @@ def settle(
     `probe`: the call only asked whether the provider is back (open breaker), so it uses up no attempt.
     """
     doubt = doubt or isinstance(outcome, Ambiguous)
-    given_up = State.UNCERTAIN if doubt else State.FAILED  # never say more than we know
+    given_up = State.UNCERTAIN if doubt else State.FAILED  # once in doubt, "failed" would be a guess
     delay = policy.delay(attempt + waits, jitter)
     match outcome:
         case Accepted(message_id):

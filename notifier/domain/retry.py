@@ -18,9 +18,10 @@ class RetryPolicy:
     give_up_after: timedelta
 
     def delay(self, failure: int, jitter: float) -> timedelta:
-        """Wait after the failure-th failure (from 1); jitter in [0, 1) picks the point.
+        """How long to wait once `failure` tries in a row have failed, 1 or more.
 
-        At least a tenth of the ceiling, so that luck cannot make a hot loop.
+        The ceiling doubles with each; `jitter`, from 0 up to but not 1, says where below it: never lower than a tenth,
+        because a run of low draws would otherwise call without pause.
         Source: AWS Architecture Blog, "Exponential Backoff And Jitter" (2015).
         """
         assert failure >= 1

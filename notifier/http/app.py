@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from notifier import side_door
+from notifier import observe, side_door
 from notifier.domain.errors import SettingsError
 from notifier.http import dev, docs, events, health, invariants, login, notifications, openapi, switches, users
 from notifier.http.auth import DatabaseClock, Keys, WebhookDoor
@@ -24,6 +24,7 @@ SHUTDOWN_S = 5.0
 
 def build_app(runtime: Runtime, ingest: Ingest) -> web.Application:
     """Tie handlers to paths."""
+    observe.expose(observe.OF_THE_API)
     app = web.Application(middlewares=[problems], client_max_size=BATCH_MAX_BYTES)
     app[CONTEXT] = Context(
         runtime=runtime,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from datetime import UTC, datetime
 from aiohttp import web
 from standardwebhooks import Webhook
 
+from notifier.clock import boot_clock
 from notifier.domain.errors import SettingsError
 from notifier.http.problems import Problem
 from notifier.settings import Scope, Settings
@@ -63,7 +63,7 @@ def _digest(key: str) -> bytes:
 
 @dataclass(slots=True)
 class DatabaseClock:
-    """The database's real clock, reckoned from a cached distance to this process's own monotonic clock."""
+    """The database's real clock, reckoned from a cached distance to this host's boot clock."""
 
     database: Database
     _read_at: float = field(default=-1e9)
@@ -71,12 +71,12 @@ class DatabaseClock:
 
     async def now_s(self) -> float:
         """Seconds since the epoch, as the database counts them."""
-        if time.monotonic() - self._read_at > OFFSET_AGE_S:
+        if boot_clock() - self._read_at > OFFSET_AGE_S:
             async with self.database.connection() as conn:
                 now = await installation.real_now(conn)
-            self._read_at = time.monotonic()
+            self._read_at = boot_clock()
             self._ahead_s = now.timestamp() - self._read_at
-        return time.monotonic() + self._ahead_s
+        return boot_clock() + self._ahead_s
 
 
 class WebhookDoor:

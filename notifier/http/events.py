@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from notifier.domain.event import Event
 from notifier.http.bodies import BATCH_MAX_BYTES, EVENT_MAX_BYTES, answer, read_body
 from notifier.http.context import CONTEXT
 from notifier.http.problems import Problem, problem_of
-from notifier.http.schemas import parse_event, parse_json
+from notifier.http.schemas import parse_event, parse_json, pointer
 from notifier.ingest import Accepted, Ingest
 from notifier.store import switches
 
@@ -61,31 +62,53 @@ async def post_batch(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     context.keys.require(request, "events")
     raw = await read_body(request, BATCH_MAX_BYTES)
-    items = _lines(raw) if request.content_type == NDJSON else _listed(parse_json(raw))
-    if len(items) > BATCH_MAX:
-        raise Problem("too-large", f"a batch holds at most {BATCH_MAX} events; this one has {len(items)}")
+    items = _lines(raw) if request.content_type == NDJSON else _listed(raw)
     async with context.runtime.database.connection() as conn:
         if await switches.find(conn, "maintenance"):
             raise Busy("closed for maintenance; repeat the batch later", retry_after_s=10)
     return answer({"results": await _accept_all(context.ingest, items)}, status=207)
 
 
-def _listed(document: Any) -> Sequence[Any]:
-    if not isinstance(document, dict) or not isinstance(document.get("events"), list) or len(document) != 1:
-        raise Problem("invalid", 'a batch is {"events": [ … ]}', [("/events", "must be a list, and stand alone")])
+def _listed(raw: bytes) -> Sequence[Any]:
+    document = parse_json(raw)
+    if not isinstance(document, dict) or not isinstance(document.get("events"), list):
+        raise Problem("invalid", 'a batch is {"events": [ … ]}', [("/events", "must be a list")])
+    if unknown := [name for name in document if name != "events"]:
+        raise Problem("invalid", 'a batch is {"events": [ … ]}', [(pointer(unknown[0]), "is not a field of a batch")])
     events: list[Any] = document["events"]
-    return events
+    _check_number(len(events))
+    if len(raw) <= EVENT_MAX_BYTES:
+        return events
+    return [
+        _too_large()
+        if len(json.dumps(item, ensure_ascii=False).encode("utf-8", "surrogatepass")) > EVENT_MAX_BYTES
+        else item
+        for item in events
+    ]
 
 
 def _lines(raw: bytes) -> list[Any]:
-    found: list[Any] = []
-    for line in raw.split(b"\n"):
-        if line.strip():
-            try:
-                found.append(parse_json(line))
-            except Problem as problem:
-                found.append(problem)
-    return found
+    lines = [line for line in raw.split(b"\n") if line.strip()]
+    _check_number(len(lines))  # before any is parsed: eight million bytes may be four million lines
+    return [_parsed(line) for line in lines]
+
+
+def _parsed(line: bytes) -> Any:
+    if len(line) > EVENT_MAX_BYTES:
+        return _too_large()
+    try:
+        return parse_json(line)
+    except Problem as problem:
+        return problem
+
+
+def _check_number(number: int) -> None:
+    if number > BATCH_MAX:
+        raise Problem("too-large", f"a batch holds at most {BATCH_MAX} events; this one has {number}")
+
+
+def _too_large() -> Problem:
+    return Problem("too-large", f"an event is at most {EVENT_MAX_BYTES // 1024} KiB")
 
 
 async def _accept_all(ingest: Ingest, items: Sequence[Any]) -> list[dict[str, Any]]:

@@ -18,8 +18,8 @@ RULES: Mapping[str, str] = {
     "I1": "every acknowledged signup has exactly one accepted onboarding mail, or a reason why not",
     "I2": "no two accepted mails share user, kind and resend number",
     "I3": "nothing canceled is accepted, and no call for it starts afterwards",
-    "I4": "every due scheduled send is accepted exactly once, or has a final state with a reason",
-    "I5": "nothing is accepted that no event asked for",
+    "I4": "whatever waited for its date and reached it was taken once, or ended with a reason",
+    "I5": "every mail taken goes back to an event",
     "I6": "what was accepted is sent or uncertain, and what is sent was accepted",
     "I7": "no claim stays expired for longer than one more claim time and a poll while a worker could take it",
 }

@@ -130,8 +130,11 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
     except web.HTTPMethodNotAllowed as error:
         allowed = ", ".join(sorted(error.allowed_methods))
         return Problem("method-not-allowed", f"use {allowed}", headers={"Allow": allowed}).response()
-    except web.HTTPException:
-        raise
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        body = {"type": "about:blank", "title": error.reason, "status": error.status, "detail": error.reason}
+        return web.Response(status=error.status, body=json.dumps(body).encode(), content_type=MEDIA_TYPE)
     except Exception as error:  # noqa: BLE001 - the one place where requests' errors end
         problem = problem_of(error)
         if problem.slug == "internal":

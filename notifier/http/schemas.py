@@ -23,6 +23,7 @@ Model = TypeVar("Model", bound=BaseModel)
 DEPTH_MAX = 64  # nesting of what an event carries
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 _ID = re.compile(r"[\x21-\x7e]{1,255}")
 
@@ -190,11 +191,15 @@ def _unstorable(value: Any, pointer: str, depth: int) -> Iterator[tuple[str, str
 
 
 def _bad_text(text: str) -> str | None:
-    if "\x00" in text:
-        return "contains the character NUL"
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        return "contains half of a surrogate pair"
-    return None
+    found = _UNSTORABLE.search(text)
+    if found is None:
+        return None
+    return "contains the character NUL" if found[0] == "\x00" else "contains half of a surrogate pair"
+
+
+def pointer(name: str) -> str:
+    """Give the JSON pointer of a field at the top."""
+    return f"/{_escape(name)}"
 
 
 def _escape(name: str) -> str:

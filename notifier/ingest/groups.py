@@ -1,7 +1,7 @@
 """The one door for events: accept() decides under the user's lock, in a transaction shared by whoever waits.
 
-Concurrent events form groups without a timer: while one group is in flight the next collects. A group that fails is
-undone as a whole, and its events run alone, side by side, so that one of them never harms the others.
+Whatever arrives during one transaction shares the next, so no event waits for a timer. A group that fails is undone
+as a whole, and its events run alone, side by side, so that one of them never harms the others.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Ingest:
         Raises Invalid (422), KeyReused (422) or Busy (503). After Busy the event may still be committed; a repeat
         then gets its answer.
         """
-        if len(self._waiting) >= WAITING_MAX:
+        if len(self._waiting) + len(self._alone) >= WAITING_MAX:
             raise Busy("too many events wait for the database; repeat this one")
         waiting = _Waiting(event, time.monotonic() + EVENT_BUDGET_S, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)

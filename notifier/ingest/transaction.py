@@ -57,7 +57,7 @@ async def transact(door: Door, group: Sequence[Event], lock_timeout_s: float) ->
             await reach(Point.INGEST_BEFORE_COMMIT)
     if fresh:
         for state, reason in closed:
-            observe.SETTLED.labels(state, reason).inc()
+            observe.count_settled(state, reason)
         await reach(Point.INGEST_AFTER_COMMIT)
         door.wakeup.nudge()
     return [outcomes[event.source, event.id] for event in group]

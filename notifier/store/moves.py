@@ -108,15 +108,3 @@ async def release(conn: Connection) -> Released:
     """Move up to 500 due scheduled sends into deliveries; any number of schedulers may do so at once."""
     row = await conn.fetchrow(RELEASE)
     return Released(moved=row["moved"], owed=row["owed"])
-
-
-NEXT_DUE = """
-    SELECT extract(epoch FROM s.due_at - notifier.now())::float8
-      FROM scheduled_sends s ORDER BY s.due_at, s.id LIMIT 1
-"""
-
-
-async def next_due_in_s(conn: Connection) -> float | None:
-    """Seconds of business time until the next scheduled send is due; None when nothing waits."""
-    found: float | None = await conn.fetchval(NEXT_DUE)
-    return found

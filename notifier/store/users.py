@@ -12,11 +12,12 @@ from notifier.domain.event import Profile
 from notifier.domain.journey import Seen
 from notifier.store.database import Connection
 
-# Creates and locks in id order (FOR NO KEY UPDATE, which the WHERE does not prevent). Writes nothing to a known user.
+# Creates and locks in id order; the WHERE does not prevent the lock. It is FOR NO KEY UPDATE because the SET names no
+# key column. Writes nothing to a known user.
 LOCK = """
     INSERT INTO users AS u (user_id)
     SELECT t.user_id FROM unnest($1::text[]) AS t (user_id) ORDER BY t.user_id
-        ON CONFLICT (user_id) DO UPDATE SET user_id = excluded.user_id WHERE false
+        ON CONFLICT (user_id) DO UPDATE SET created_at = u.created_at WHERE false
 """
 
 
@@ -75,7 +76,7 @@ async def merge(conn: Connection, profiles: Sequence[tuple[str, datetime, Profil
 
 @dataclass(frozen=True, slots=True)
 class UserRow:
-    """A user's profile, and business time at which it was read."""
+    """A user's profile."""
 
     user_id: str
     email: str | None
@@ -85,12 +86,10 @@ class UserRow:
     attributes: Mapping[str, Any]
     created_at: datetime
     erased_at: datetime | None
-    now: datetime
 
 
 READ = """
-    SELECT u.user_id, u.email, u.name, u.timezone, u.locale, u.attributes, u.created_at, u.erased_at,
-           notifier.now() AS now
+    SELECT u.user_id, u.email, u.name, u.timezone, u.locale, u.attributes, u.created_at, u.erased_at
       FROM unnest($1::text[]) AS t (user_id), LATERAL (SELECT * FROM users u WHERE u.user_id = t.user_id LIMIT 1) AS u
 """
 
@@ -108,7 +107,6 @@ async def read(conn: Connection, user_ids: Sequence[str]) -> dict[str, UserRow]:
             attributes={} if row["attributes"] is None else json.loads(row["attributes"]),
             created_at=row["created_at"],
             erased_at=row["erased_at"],
-            now=row["now"],
         )
         for row in rows
     }

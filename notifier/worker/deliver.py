@@ -20,7 +20,8 @@ from notifier.failpoints import Point, is_armed, reach
 from notifier.runtime import Runtime
 from notifier.store import deliveries, templates
 from notifier.store.database import RETRYABLE, UNAVAILABLE
-from notifier.store.deliveries import Call, Claim, Result
+from notifier.store.deliveries import Claim
+from notifier.store.results import Call, Result
 from notifier.worker.breaker import Breaker
 from providers.base import (
     Accepted,
@@ -74,34 +75,35 @@ class Deliverer:
         )
 
     async def deliver(self, held: Held) -> Result:
-        """Take one claim to its result, with one call at most; a database error before the call gives it back."""
-        try:
-            return await self._deliver(held)
-        except _DATABASE_ERRORS as error:
-            observe.log().warning("given_back", notification=str(held.claim.id), error=type(error).__name__)
-            return self._result(held.claim, _NOT_BEGUN, None)
-
-    async def _deliver(self, held: Held) -> Result:
+        """Take one claim to its result, with one call at most."""
         claim = held.claim
         await reach(Point.WORKER_AFTER_CLAIM)
         stopped = self._last_step(claim)
         if stopped is not None:
             return self._result(claim, stopped, None)
-        assert claim.recipient is not None
         try:
             message = await self._render(claim)
+            begun = await self._begin(held)
         except TemplateBroken as error:
             observe.log().error("template_broken", notification=str(claim.id), kind=claim.kind, error=str(error))
             return self._result(claim, stopped_by_rule("template_error", claim.in_doubt, State.FAILED), None)
-        if not self.provider.traits.has_keys and not self._too_late_to_call(held):
-            async with self.runtime.database.connection() as conn:
-                if not await deliveries.begin(conn, claim, self.runtime.process_id):
-                    return self._result(claim, _NOT_BEGUN, None)  # lost: giving it back will find that too
+        except _DATABASE_ERRORS as error:  # nothing was called yet, so the claim goes back as it came
+            observe.log().warning("given_back", notification=str(claim.id), error=type(error).__name__)
+            return self._result(claim, _NOT_BEGUN, None)
+        if not begun:
+            return self._result(claim, _NOT_BEGUN, None)
         await reach(Point.WORKER_AFTER_BEGIN)
         if self._too_late_to_call(held):
             return self._result(claim, _NOT_BEGUN, None)
         await reach(Point.WORKER_BEFORE_SEND)
         return await self._call(held, message)
+
+    async def _begin(self, held: Held) -> bool:
+        """Mark the call for a provider without keys. False: the claim was lost, which giving it back will find too."""
+        if self.provider.traits.has_keys or self._too_late_to_call(held):
+            return True  # the last look will stop a call that is too late
+        async with self.runtime.database.connection() as conn:
+            return await deliveries.begin(conn, held.claim, self.runtime.process_id)
 
     def _last_step(self, claim: Claim) -> Settlement | None:
         """Whatever stops a claimed notification without a call; in doubt it ends uncertain, never more."""

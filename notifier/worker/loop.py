@@ -43,6 +43,7 @@ class Worker:
 
     def __post_init__(self) -> None:
         """Tie the parts together."""
+        observe.expose(observe.OF_A_WORKER)
         self.deliverer = Deliverer(self.runtime, self.provider, self.breaker)
         self.settler = Settler(self.runtime, self._written)
 

@@ -13,9 +13,9 @@ from notifier import observe
 from notifier.domain.notification import State
 from notifier.failpoints import Point, reach
 from notifier.runtime import Runtime
-from notifier.store import deliveries
+from notifier.store import results
 from notifier.store.database import RETRYABLE, UNAVAILABLE, Connection
-from notifier.store.deliveries import Result
+from notifier.store.results import Result
 
 BATCH_MAX = 500
 RETRY_FIRST_S = 0.1
@@ -54,16 +54,21 @@ class Settler:
             if not batch:
                 continue
             self._idle.clear()
-            await reach(Point.WORKER_BEFORE_SETTLE)
-            await self._write_until_answered(batch)
-            self.written([result.claim.id for result in batch])
-            await reach(Point.WORKER_AFTER_SETTLE)
+            try:
+                await reach(Point.WORKER_BEFORE_SETTLE)
+                await self._write_until_answered(batch)
+                await reach(Point.WORKER_AFTER_SETTLE)
+            except Exception as error:  # noqa: BLE001 - the top of one batch: what is unwritten runs out
+                _log().error("batch_broke", results=len(batch), exc_info=error)
+            finally:
+                self.written([result.claim.id for result in batch])
 
     async def _write_until_answered(self, batch: Sequence[Result]) -> None:
         wait_s = RETRY_FIRST_S
+        again = False
         while True:
             try:
-                await self._write(batch)
+                await self._write(batch, again=again)
             except (*RETRYABLE, *UNAVAILABLE) as error:
                 observe.log().warning("settle_failed", error=type(error).__name__, results=len(batch))
             except Exception as error:  # noqa: BLE001 - one result that cannot be written must not keep the others
@@ -75,16 +80,20 @@ class Settler:
                 return
             else:
                 return
+            again = True
             await asyncio.sleep(wait_s)
             wait_s = min(wait_s * 2, RETRY_MAX_S)
 
-    async def _write(self, batch: Sequence[Result]) -> None:
-        """One statement for what is closed, one for what goes back; both may be repeated after a lost answer."""
+    async def _write(self, batch: Sequence[Result], *, again: bool) -> None:
+        """One statement for what is closed, one for what goes back; both may be repeated after a lost answer.
+
+        `again`: an earlier try may have been written, so a row that is gone now is not for that reason lost.
+        """
         closed = [result for result in batch if result.settlement.state is not State.PENDING]
         back = [result for result in batch if result.settlement.state is State.PENDING]
         async with self.runtime.database.connection() as conn:
             if closed:
-                ours = await deliveries.settle(conn, self.runtime.process_id, closed)
+                ours = await results.settle(conn, self.runtime.process_id, closed)
                 lost = [result for result in closed if result.claim.id not in ours]
                 if lost:
                     await self._lose(conn, lost)
@@ -92,25 +101,27 @@ class Settler:
                     if result.claim.id in ours:
                         _count(result, ours[result.claim.id])
             if back:
-                returned = await deliveries.put_back(conn, self.runtime.process_id, back)
+                before = await results.recorded(conn, self.runtime.process_id, back) if again else set()
+                returned = before | await results.put_back(conn, self.runtime.process_id, back)
                 gone = [r for r in back if r.claim.id not in returned]
                 _count_lost([r for r in gone if r.call is not None], "settle")
                 observe.LOST_RACES.labels("give_back").inc(sum(1 for r in gone if r.call is None))
 
     async def _lose(self, conn: Connection, lost: Sequence[Result]) -> None:
         """Lost claims change nothing, but what they know for certain still counts."""
-        ours_after_all = await deliveries.settled_by_us(conn, self.runtime.process_id, lost)
+        ours_after_all = await results.settled_by_us(conn, self.runtime.process_id, lost)
         _count_lost([r for r in lost if r.claim.id not in ours_after_all], "settle")
         certain = [r for r in lost if r.settlement.state is State.SENT and r.claim.id not in ours_after_all]
         if certain:
-            found = await deliveries.late_evidence(conn, self.runtime.process_id, certain)
+            found = await results.late_evidence(conn, self.runtime.process_id, certain)
+            observe.count_settled("sent", None, len(found))
             for notification in found:
                 _log().info("late_evidence", notification=str(notification))
 
 
 def _count(result: Result, open_s: float) -> None:
     settlement = result.settlement
-    observe.SETTLED.labels(settlement.state.value, settlement.reason or "").inc()
+    observe.count_settled(settlement.state.value, settlement.reason)
     if settlement.state is State.SENT:
         observe.EVENT_TO_SENT.observe(max(0.0, open_s))
     else:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
-from tests.support.stack import open_stack, users
+from tests.support.stack import TIMINGS, open_stack, users
 
+CLAIM_TTL_S = float(TIMINGS["NOTIFIER_CLAIM_TTL_S"])
 STEPS = [
     "worker.after_claim",
     "worker.after_begin",
@@ -26,13 +28,12 @@ async def test_a_worker_killed_at_any_step_changes_nothing(
     async with open_stack(tmp_path, database_url, redis_url) as stack:
         await stack.start_all(workers=0)
         victim = await stack.start("worker", "victim", FAILPOINTS=f"{step}=kill*1")
-        people = users(50)
-        await stack.signup(people[0])  # nobody else works yet, so the victim meets its end
-        await victim.ended()
         await stack.start("worker", "good")
-        await stack.signups(people[1:])
-        mails = await stack.until_mails(50)
-        await stack.until_states(sent=50, scheduled=50)
+        people = users(50)
+        await stack.signups(people)
+        await stack.until_states(sent=50, scheduled=50, deadline_s=2 * CLAIM_TTL_S + 15)
+        assert await victim.ended() == -signal.SIGKILL
+        mails = await stack.mails()
         assert set(mails.values()) == {1}
         assert {user for user, _ in mails} == set(people)
 

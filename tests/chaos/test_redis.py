@@ -53,7 +53,6 @@ async def test_redis_flushed_frozen_and_stopped_under_load(tmp_path: Path, datab
             os.kill(valkey.pid, signal.SIGCONT)
             await embedded.stop(valkey)
             await _hundred(stack)
-            assert await stack.metric("worker-0", "redis_coordination_fallback_total") >= 0
             assert await stack.metric("api", "redis_coordination_fallback_total") > 0
             assert set((await stack.mails()).values()) == {1}
     finally:

@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 from notifier.domain.notification import Settlement, State
-from notifier.store import deliveries, moves
-from notifier.store.deliveries import Result
+from notifier.store import deliveries, moves, results
+from notifier.store.results import Result
 from tests.support.rig import SENT, Rig, a_call, ago, open_rig
 
 SIGNUP, LOGIN = "user.signed_up", "user.logged_in"
@@ -99,7 +99,7 @@ async def test_a_give_back_uncounts_the_attempt_and_keeps_generation_and_doubt(r
     [claim] = await rig.take_over("w2")
     async with rig.database.connection() as conn:
         back = Settlement(State.PENDING, None, doubt=False, counted=False)
-        assert await deliveries.put_back(conn, "w2", [Result(claim, back, None, "rule:None")]) == {claim.id}
+        assert await results.put_back(conn, "w2", [Result(claim, back, None, "rule:None")]) == {claim.id}
     [row] = await rig.rows("SELECT * FROM deliveries")
     assert (row["generation"], row["attempts"], row["claimed_by"], row["calling"]) == (2, 1, None, False)
     assert row["doubt_since"] == claim.doubt_since is not None
@@ -138,8 +138,8 @@ async def test_settling_twice_records_once(rig: Rig) -> None:
     assert await rig.settle("w1", claims) == 0
     result = Result(claims[0], SENT, a_call(SENT), "worker:w1")
     async with rig.database.connection() as conn:
-        assert await deliveries.settled_by_us(conn, "w1", [result]) == {claims[0].id}
-        assert await deliveries.settled_by_us(conn, "w2", [result]) == set()
+        assert await results.settled_by_us(conn, "w1", [result]) == {claims[0].id}
+        assert await results.settled_by_us(conn, "w2", [result]) == set()
     assert await rig.value("SELECT count(*) FROM attempts") == 1
 
 
@@ -151,8 +151,8 @@ async def test_late_but_certain_knowledge_ends_the_uncertainty(rig: Rig) -> None
     assert await rig.settle("slow", slow) == 0
     late = Result(slow[0], SENT, a_call(SENT), "worker:slow")
     async with rig.database.connection() as conn:
-        assert await deliveries.late_evidence(conn, "slow", [late]) == {slow[0].id}
-        assert await deliveries.late_evidence(conn, "slow", [late]) == set()
+        assert await results.late_evidence(conn, "slow", [late]) == {slow[0].id}
+        assert await results.late_evidence(conn, "slow", [late]) == set()
     [row] = await rig.rows("SELECT state, evidence, doubt_since, reason FROM settlements")
     assert row == {"state": "sent", "evidence": "late_settle", "doubt_since": None, "reason": None}
 
@@ -162,9 +162,9 @@ async def test_the_record_of_attempts_is_evidence_too(rig: Rig) -> None:
     slow = await rig.claim("slow", ttl_s=0)
     await rig.settle("fast", await rig.take_over("fast"), UNCERTAIN)
     async with rig.database.connection() as conn:
-        assert await deliveries.reconcile(conn) == 0
+        assert await results.reconcile(conn) == 0
         assert await rig.settle("slow", slow) == 0
-        assert await deliveries.reconcile(conn) == 1
+        assert await results.reconcile(conn) == 1
     assert await rig.states("ada") == {"onboarding": "sent", "followup": "scheduled"}
 
 

@@ -154,8 +154,16 @@ async def test_the_borders_of_a_batch(api: Api) -> None:
     assert (await post(api, {"events": many}, path=path)).status == 413
     full = await post(api, {"events": many[:1_000]}, path=path)
     assert [result["status"] for result in full.body["results"]] == [202] * 1_000
-    for wrong in ([], {"events": {}}, {"events": [], "more": 1}):
-        assert (await post(api, wrong, path=path)).status == 422
+    for wrong, pointer in (([], "/events"), ({"events": {}}, "/events"), ({"events": [], "more": 1}, "/more")):
+        refused = await post(api, wrong, path=path)
+        assert (refused.status, refused.body["errors"][0]["pointer"]) == (422, pointer)
+    large = {"id": "large", "type": "t", "user": {"id": "u"}, "data": {"x": "y" * 300 * 1024}}
+    mixed = await post(api, {"events": [large, SIGNUP]}, path=path)
+    assert [result["status"] for result in mixed.body["results"]] == [413, 202]
+    started = time.monotonic()
+    lines = await post(api, b"1\n" * 4_000_000, path=path, Content_Type="application/x-ndjson")
+    assert lines.status == 413
+    assert time.monotonic() - started < 5, "they are counted, not parsed"
 
 
 async def test_a_batch_as_lines(api: Api) -> None:

@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
+import asyncpg
 import pytest
 
 from notifier.domain.errors import Busy, Invalid, KeyReused
+from notifier.store import users
 from tests.support.rig import Rig, ago, an_event, open_rig
 
 SIGNUP, LOGIN = "user.signed_up", "user.logged_in"
@@ -203,3 +205,13 @@ async def test_a_lock_that_never_ends_is_answered_in_time(rig: Rig) -> None:
         with pytest.raises(Busy):
             async with asyncio.timeout(5):
                 await rig.accept(LOGIN, "held")
+
+
+async def test_the_users_lock_leaves_its_key_alone(rig: Rig) -> None:
+    """FOR NO KEY UPDATE: whatever refers to a user's key need not wait for events of the user."""
+    await rig.accept(SIGNUP, "ada")
+    async with rig.database.transaction() as conn:
+        await users.lock(conn, ["ada"])
+        await rig.rows("SELECT FROM users WHERE user_id = 'ada' FOR KEY SHARE NOWAIT")
+        with pytest.raises(asyncpg.LockNotAvailableError):
+            await rig.rows("SELECT FROM users WHERE user_id = 'ada' FOR NO KEY UPDATE NOWAIT")

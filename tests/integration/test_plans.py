@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from notifier.settings import Settings
-from notifier.store import deliveries, moves, notifications, operator_moves, outbox, users
+from notifier.store import deliveries, moves, notifications, operator_moves, outbox, results, users
 from notifier.store.database import server_settings
 
 ROWS = 300_000
@@ -54,8 +54,8 @@ HOT: dict[str, tuple[str, tuple[Any, ...], int]] = {
     "claim": (deliveries.CLAIM, (*_CLAIM, 50), 2_000),
     "expired": (deliveries.EXPIRED, (KINDS, timedelta(seconds=30), "pause:provider:mock"), 1_000),
     "take_over": (deliveries.TAKE_OVER, (*_CLAIM, SOME_IDS), 1_000),
-    "settle": (deliveries.SETTLE, _RESULTS, 1_000),
-    "put_back": (deliveries.PUT_BACK, _RESULTS, 1_000),
+    "settle": (results.SETTLE, _RESULTS, 1_000),
+    "put_back": (results.PUT_BACK, _RESULTS, 1_000),
     "release": (moves.RELEASE, (), 5_000),
     "cancel_scheduled": (moves.CANCEL_SCHEDULED, _CANCELS, 1_000),
     "cancel_open": (moves.CANCEL_OPEN, _CANCELS, 1_000),

@@ -17,8 +17,9 @@ from notifier import failpoints
 from notifier.domain.errors import Busy, CallerError
 from notifier.domain.notification import Settlement, State
 from notifier.operate import Act, Operator
-from notifier.store import deliveries, moves
-from notifier.store.deliveries import Claim, Result
+from notifier.store import moves
+from notifier.store.deliveries import Claim
+from notifier.store.results import Result
 from tests.support.rig import SENT, Rig, a_call, ago, open_rig
 
 SIGNUP, LOGIN = "user.signed_up", "user.logged_in"
@@ -100,7 +101,7 @@ async def _work(world: World, rig: Rig, name: str) -> None:
         ttl_s = world.random.choice([0.02, 5])
         claims = await rig.claim(name, ttl_s, limit=10)
         claims += await rig.take_over(name, ttl_s)
-        results = []
+        made = []
         for claim in claims:
             settlement = world.random.choice([SENT, SENT, AMBIGUOUS, REFUSED, NOT_BEGUN])
             if settlement in (SENT, AMBIGUOUS):
@@ -115,13 +116,13 @@ async def _work(world: World, rig: Rig, name: str) -> None:
                         settlement = NOT_BEGUN
             if claim.in_doubt and settlement is REFUSED:
                 settlement = AMBIGUOUS
-            results.append(Result(claim, settlement, None if settlement is NOT_BEGUN else a_call(settlement), "w"))
+            made.append(Result(claim, settlement, None if settlement is NOT_BEGUN else a_call(settlement), "w"))
         await asyncio.sleep(world.random.choice([0, 0, 0.05]))
         async with rig.database.connection() as conn:
-            if final := [r for r in results if r.settlement.state is not State.PENDING]:
-                await deliveries.settle(conn, name, final)
-            if back := [r for r in results if r.settlement.state is State.PENDING]:
-                await deliveries.put_back(conn, name, back)
+            if final := [r for r in made if r.settlement.state is not State.PENDING]:
+                await results.settle(conn, name, final)
+            if back := [r for r in made if r.settlement.state is State.PENDING]:
+                await results.put_back(conn, name, back)
         await asyncio.sleep(0.005)
 
 

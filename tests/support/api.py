@@ -22,8 +22,9 @@ from notifier.http.app import build_app
 from notifier.ingest import Ingest
 from notifier.runtime import Runtime, background, open_runtime, way_out
 from notifier.settings import Settings
-from notifier.store import deliveries
-from notifier.store.deliveries import Call, Claim, Claimant, Result
+from notifier.store import deliveries, results
+from notifier.store.deliveries import Claim, Claimant
+from notifier.store.results import Call, Result
 
 KEYS = {
     "k-all": ["events", "read", "operate"],
@@ -128,7 +129,7 @@ class Api:
         if outcome is not None:
             call = Call(outcome, settlement.reason, settlement.message_id, began=boot_clock(), took_s=0.0)
         result = Result(claim, settlement, call, f"worker:{self.worker}")
-        write = deliveries.put_back if settlement.state is State.PENDING else deliveries.settle
+        write = results.put_back if settlement.state is State.PENDING else results.settle
         async with self.runtime.database.connection() as conn:
             return claim.id in set(await write(conn, self.worker, [result]))
 

@@ -21,7 +21,8 @@ from notifier.runtime import background
 from notifier.settings import Settings
 from notifier.store import deliveries, templates
 from notifier.store.database import Database, open_database
-from notifier.store.deliveries import Call, Claim, Claimant, Result
+from notifier.store.deliveries import Claim, Claimant
+from notifier.store.results import Call, Result
 
 _ids = itertools.count(1)
 ACCOUNT = "mock:test"
@@ -74,8 +75,8 @@ class Rig:
         results = [Result(claim, settlement, a_call(settlement), f"worker:{worker}") for claim in claims]
         async with self.database.connection() as conn:
             if settlement.state is State.PENDING:
-                return len(await deliveries.put_back(conn, worker, results))
-            return len(await deliveries.settle(conn, worker, results))
+                return len(await results.put_back(conn, worker, results))
+            return len(await results.settle(conn, worker, results))
 
 
 def a_call(settlement: Settlement) -> Call:
