@@ -113,6 +113,12 @@ class Bench:
 
         await until(claimed, f"{number} are claimed", deadline_s=10)
 
+    async def until_taken(self, number: int = 1) -> None:
+        async def taken() -> bool:
+            return len(await self.mock.inbox()) == number
+
+        await until(taken, f"the provider has {number}", deadline_s=10)
+
     def key(self, user: str, kind: str = "onboarding") -> str:
         return provider_key(self.runtime.namespace, user, kind)
 
@@ -514,11 +520,11 @@ async def test_a_result_that_cannot_be_written_keeps_no_other_one(bench: Bench) 
 
 
 async def test_a_certain_answer_of_a_lost_claim_ends_the_uncertainty(bench: Bench) -> None:
-    await bench.mock.faults(latency_ms=[600, 600])
+    failpoints.arm("worker.after_send=pause:1*1")
     await bench.rig.accept(SIGNUP, "ada")
     stale = observe.STALE_SETTLES._value.get()
     async with bench.working():
-        await bench.until_claimed()
+        await bench.until_taken()
         other = bench.claimant("other", ttl_s=30)
         async with bench.rig.database.connection() as conn:
             [expired] = await bench.rig.rows("UPDATE deliveries SET claim_expires_at = now() RETURNING id")
@@ -549,10 +555,12 @@ async def database_away(postgres: embedded.Server, url: str, how: str) -> AsyncI
         await until(nobody_there, "all sessions have ended", deadline_s=10)
         if how == "gone":
             await conn.execute(f"ALTER DATABASE {name} RENAME TO {name}_away")
-        yield
-        if how == "gone":
-            await conn.execute(f"ALTER DATABASE {name}_away RENAME TO {name}")
-        await conn.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+        try:
+            yield
+        finally:
+            if how == "gone":
+                await conn.execute(f"ALTER DATABASE {name}_away RENAME TO {name}")
+            await conn.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
     finally:
         await conn.close()
 
@@ -562,19 +570,14 @@ async def test_a_result_waits_for_the_database_and_nobody_is_asked_twice(
     database_url: str, tmp_path: Path, postgres: embedded.Server, how: str
 ) -> None:
     async with a_bench(database_url, tmp_path, claim_ttl_s=20, provider_timeout_s=5) as bench:
-        await bench.mock.faults(latency_ms=[400, 400])
+        failpoints.arm("worker.after_send=pause:1.5")  # the outcomes are known once the database is away
         for number in range(10):
             await bench.rig.accept(SIGNUP, f"u{number}")
         async with bench.working():
-            await bench.until_claimed(10)
+            await bench.until_taken(10)
             async with database_away(postgres, database_url, how):
-
-                async def all_answered() -> bool:
-                    return len(await bench.mock.inbox()) == 10
-
-                await until(all_answered, "the provider took all", deadline_s=10)
                 before = time.monotonic()
-                await until(lambda: time.monotonic() - before > 1, "the settles have failed for a while")
+                await until(lambda: time.monotonic() - before > 2.5, "the settles have failed for a while")
             rows = await bench.ended(10)
         assert {told(row) for row in rows} == {("sent", None, 1)}
         assert len(await bench.calls()) == 10
@@ -627,7 +630,7 @@ async def test_a_sign_of_life_that_meets_a_lock_does_not_end_the_process(
 
 
 async def test_a_stop_gives_back_what_has_not_begun(bench: Bench) -> None:
-    failpoints.arm("worker.after_claim=pause:0.5")
+    failpoints.arm("worker.after_claim=pause:2")
     for number in range(5):
         await bench.rig.accept(SIGNUP, f"u{number}")
     async with bench.working():
@@ -640,10 +643,10 @@ async def test_a_stop_gives_back_what_has_not_begun(bench: Bench) -> None:
 
 
 async def test_a_stop_lets_calls_end(bench: Bench) -> None:
-    await bench.mock.faults(latency_ms=[500, 500])
+    failpoints.arm("worker.mid_send=pause:0.5")
     await bench.rig.accept(SIGNUP, "ada")
     async with bench.working():
-        await bench.until_claimed()
+        await bench.until_taken()
     [row] = await bench.rig.rows("SELECT * FROM settlements")
     assert told(row) == ("sent", None, 1)
 
@@ -656,12 +659,8 @@ async def test_a_call_that_is_cut_by_a_stop_is_in_doubt(database_url: str, tmp_p
         if family == "none":
             await bench.mock.faults(duplicate_mode="none")
         await bench.rig.accept(SIGNUP, "ada")
-
-        async def taken() -> bool:
-            return len(await bench.mock.inbox()) == 1
-
         async with bench.working():
-            await until(taken, "the provider has it", deadline_s=10)
+            await bench.until_taken()
         failpoints.arm("")
         [attempt] = await bench.rig.rows("SELECT outcome, reason FROM attempts")
         assert attempt == {"outcome": "ambiguous", "reason": "cut_by_stop"}
