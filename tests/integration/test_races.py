@@ -17,7 +17,7 @@ from notifier import failpoints
 from notifier.domain.errors import Busy, CallerError
 from notifier.domain.notification import Settlement, State
 from notifier.operate import Act, Operator
-from notifier.store import moves
+from notifier.store import moves, results
 from notifier.store.deliveries import Claim
 from notifier.store.results import Result
 from tests.support.rig import SENT, Rig, a_call, ago, open_rig

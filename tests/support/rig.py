@@ -19,7 +19,7 @@ from notifier.ingest import Accepted, Ingest
 from notifier.journeys import load_journeys, load_templates
 from notifier.runtime import background
 from notifier.settings import Settings
-from notifier.store import deliveries, templates
+from notifier.store import deliveries, results, templates
 from notifier.store.database import Database, open_database
 from notifier.store.deliveries import Claim, Claimant
 from notifier.store.results import Call, Result
@@ -72,11 +72,11 @@ class Rig:
 
     async def settle(self, worker: str, claims: Sequence[Claim], settlement: Settlement = SENT) -> int:
         """Write the same settlement for all; how many were ours."""
-        results = [Result(claim, settlement, a_call(settlement), f"worker:{worker}") for claim in claims]
+        made = [Result(claim, settlement, a_call(settlement), f"worker:{worker}") for claim in claims]
         async with self.database.connection() as conn:
             if settlement.state is State.PENDING:
-                return len(await results.put_back(conn, worker, results))
-            return len(await results.settle(conn, worker, results))
+                return len(await results.put_back(conn, worker, made))
+            return len(await results.settle(conn, worker, made))
 
 
 def a_call(settlement: Settlement) -> Call:

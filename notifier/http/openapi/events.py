@@ -29,7 +29,8 @@ profile only. Each profile field is taken from the newest event that has it.
 
 **Repeats.** The id makes a repeat harmless: the same content under the same id gets the stored answer and changes
 nothing. The order of keys and white space do not count as content. Other content under a used id is refused. Ids
-are kept without end at present, and for 30 days at the least. After 503 or a lost answer, repeat the request with the same id.
+are kept without end at present, and for 30 days at the least. After 503 or a lost answer, repeat the request with
+the same id.
 
 **Lists.** `notifications`: what the event asks for; `existing` where an earlier event had decided it. `canceled`:
 stopped by this event. `too_late`: the event concerns it, but it was claimed, is in doubt, or was sent.
