@@ -1,5 +1,10 @@
 """`python -m notifier`."""
 
-from notifier.cli import main
+import sys
 
-main()
+try:
+    from notifier.cli import main
+
+    main()
+except KeyboardInterrupt:
+    sys.exit(130)  # stopped before there was anything to stop

@@ -160,9 +160,15 @@ def mock_provider(
 def status(json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
     """Say what is owed, what is stuck, and who is working on it. Exit 1 when something is wrong.
 
+    Without NOTIFIER_DATABASE_URL it asks the PostgreSQL of the `notifier run` in NOTIFIER_DATA_DIR.
+
     Example: `notifier status --json`
     """
-    settings = _load()
+    settings = _load(database=False)
+    if not settings.database_url:
+        from notifier.embedded import noted_url
+
+        settings = settings.model_copy(update={"database_url": noted_url(settings.data_dir)})
     raise typer.Exit(importlib.import_module("notifier.status").show(settings, json=json))
 
 

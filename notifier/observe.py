@@ -5,11 +5,13 @@ No user id, address or key is ever a label or a log field.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import sys
 import traceback
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TextIO, cast
 
 import structlog
 from prometheus_client import (
@@ -105,31 +107,52 @@ _EXCEPTIONS = structlog.processors.ExceptionRenderer(_traceback)
 
 
 def configure_logging(*, debug: bool = False) -> None:
-    """JSON lines on standard error, for this process and the libraries in it."""
+    """Lines on standard error, for this process and the libraries in it: JSON, or words where a person reads along."""
+    sink = cast(TextIO, _Lasting(sys.stderr))
+    is_read = sys.stderr.isatty()
+    renderer = structlog.dev.ConsoleRenderer(pad_event_to=20) if is_read else structlog.processors.JSONRenderer()
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     structlog.configure(
-        processors=[*shared, _EXCEPTIONS, structlog.processors.JSONRenderer()],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        processors=[*shared, _EXCEPTIONS, renderer],
+        logger_factory=structlog.PrintLoggerFactory(sink),
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if debug else logging.INFO),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(sink)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 _EXCEPTIONS,
-                structlog.processors.JSONRenderer(),
+                renderer,
             ],
         )
     )
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     quiet_libraries()
+
+
+class _Lasting(io.TextIOBase):
+    """A stream that outlives its reader: a closed terminal or pipe must never stop what is being done."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write, or lose it."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, or not."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
 
 
 def quiet_libraries() -> None:

@@ -100,9 +100,10 @@ async def _prepare(settings: Settings, database: Database, sources: Mapping[str,
             raise NotReady("the database's schema is not the one this build needs; run `notifier migrate`")
         here = await installation.read(conn)
         if settings.clock == "real" and here.clock_offset:
-            raise NotReady(
+            raise SettingsError(
                 f"NOTIFIER_CLOCK=real, but this database's business time is {here.clock_offset} ahead: it was moved "
-                "under NOTIFIER_CLOCK=virtual. Use that setting, or another database"
+                "under NOTIFIER_CLOCK=virtual. Set that again, or use another database: for `notifier run` another "
+                "NOTIFIER_DATA_DIR, or remove the present one"
             )
         await templates.keep(conn, list(sources.values()))
     return here.namespace

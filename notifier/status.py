@@ -112,10 +112,11 @@ def _print(found: Status, console: Console) -> None:
     for state, number in found.settled.items():
         states.add_row(state, f"{number}+" if number >= found.settled_capped_at else f"{number}")
     console.print(states)
-    console.print(f"The oldest pending has been due for {found.oldest_pending_s:.1f} s.")
+    if found.owed["pending"]:
+        console.print(f"The oldest pending has been due for {found.oldest_pending_s:.1f} s.")
     if found.clock_offset_s:
         console.print(f"Business time is {timedelta(seconds=found.clock_offset_s)} ahead of real time.")
-    processes = Table("role", "host", "pid", "last heard of", title="Who is alive", title_justify="left")
+    processes = Table("role", "host", "pid", "last heard of", title="Heard of lately", title_justify="left")
     for process in found.processes:
         processes.add_row(process.role, Text(process.host), f"{process.pid}", f"{process.silent_s:.1f} s ago")
     console.print(processes if found.processes else "Nobody is alive: no process has been heard of for 15 s.")

@@ -1,7 +1,7 @@
-"""PostgreSQL and Valkey from their wheels, for `run`, `demo` and the tests."""
+"""Databases of one's own from the wheels, for whoever has none: `notifier run`, and the tests."""
 
-from notifier.embedded.postgres import start_postgres
+from notifier.embedded.postgres import noted_url, start_postgres
 from notifier.embedded.process import Server, alive, stop
 from notifier.embedded.valkey import start_valkey
 
-__all__ = ["Server", "alive", "start_postgres", "start_valkey", "stop"]
+__all__ = ["Server", "alive", "noted_url", "start_postgres", "start_valkey", "stop"]

@@ -310,3 +310,13 @@ def _why(output: str, place: Place, log_file: Path | None = None) -> str:
     tail = "\n".join(output.splitlines()[-8:]) or "(it said nothing)"
     where = f"; its log: {log_file}" if log_file else ""
     return f"PostgreSQL did not start in {place.root}{where}. It said:\n{tail}\nIf this stays, {OWN_SERVER}"
+
+
+def noted_url(data_dir: Path) -> str | None:
+    """Give the URL of the PostgreSQL that a `run` in this DATA_DIR started last, whether or not it still runs."""
+    port = read_note(data_dir / "postgres.json").get("port")
+    try:
+        password = (data_dir / "postgres_password").read_text("utf-8").strip()
+    except OSError:
+        return None
+    return _url(port, password) if isinstance(port, int) else None

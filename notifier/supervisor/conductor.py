@@ -46,6 +46,7 @@ async def run(settings: Settings, *, ready_file: Path | None = None, program: Se
                 working.cancel()
                 await asyncio.wait({working})
                 await supervisor.stop(signals.hurry)
+                log.info("run.stopped")
     if not working.cancelled() and (error := working.exception()):
         raise _first(error)
 
@@ -75,8 +76,8 @@ class Signals:
     def _heard(self, number: signal.Signals) -> None:
         if self.stop.is_set():
             self.hurry.set()
+        self.stop.set()  # before anything is said: the terminal may be gone
         log.info("run.stopping", signal=number.name, hurry=self.hurry.is_set())
-        self.stop.set()
 
 
 class Supervisor:
@@ -216,6 +217,7 @@ class Supervisor:
             postgres=_bare(facts.database_url) + (" (embedded)" if facts.postgres else ""),
             redis=(_bare(facts.redis_url) + (" (embedded)" if facts.valkey else "")) if facts.redis_url else "-",
             seconds=seconds,
+            workers=self._settings.workers,
         )
 
     # The end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 from pathlib import Path
@@ -12,11 +13,20 @@ from rich.markup import escape
 EVENT = '{"id":"evt_1","type":"user.signed_up","user":{"id":"u_1","email":"ada@example.com","name":"Ada"}}'
 
 
-def announce(*, api: str, mock: str | None, data_dir: Path, postgres: str, redis: str, seconds: float) -> None:
-    """Print the addresses and a first event to send."""
+def announce(
+    *, api: str, mock: str | None, data_dir: Path, postgres: str, redis: str, seconds: float, workers: int
+) -> None:
+    """Print the addresses and a first event to send; whoever was to read it may have gone."""
+    with contextlib.suppress(OSError, SystemExit):  # the library leaves the process when its pipe is broken
+        _announce(api, mock, data_dir, postgres, redis, seconds, workers)
+
+
+def _announce(
+    api: str, mock: str | None, data_dir: Path, postgres: str, redis: str, seconds: float, workers: int
+) -> None:
     where = shlex.quote(_short(data_dir))
     rows = [
-        ("API", api, f"its description: {api}/openapi.json"),
+        ("API", api, f"described at {api}/docs"),
         ("Inbox", mock or "-", "every mail the mock provider took" if mock else "no mock provider here"),
         ("PostgreSQL", postgres, ""),
         ("Redis", redis, ""),
@@ -28,7 +38,10 @@ def announce(*, api: str, mock: str | None, data_dir: Path, postgres: str, redis
         console.print(f"  {name:<11}[bold]{escape(value)}[/]  [dim]{escape(remark)}[/]".rstrip())
     console.print("\nSend a first event:\n")
     console.print(curl(api, where), markup=False, style="cyan")
-    console.print(f"\nand look at {mock} for the mail.\n" if mock else "")
+    if not workers:
+        console.print("\n[bold]No workers run here (NOTIFIER_WORKERS=0): nothing is sent until one is started.[/]\n")
+    elif mock:
+        console.print(f"\nand look at {mock} for the mail.\n")
 
 
 def curl(api: str, data_dir: str) -> str:
