@@ -112,7 +112,7 @@ def _print(found: Status, console: Console) -> None:
     for state, number in found.settled.items():
         states.add_row(state, f"{number}+" if number >= found.settled_capped_at else f"{number}")
     console.print(states)
-    if found.owed["pending"]:
+    if found.open["pending"]:
         console.print(f"The oldest pending has been due for {found.oldest_pending_s:.1f} s.")
     if found.clock_offset_s:
         console.print(f"Business time is {timedelta(seconds=found.clock_offset_s)} ahead of real time.")

@@ -47,7 +47,9 @@ class MockProvider:
             raise ValueError(f"the mock provider's address {base_url!r} must look like http://host:port")
         # By key alone: a mock that comes back on another port is the same account with the same memory.
         account = hashlib.sha256(api_key.encode()).hexdigest()[:12]
-        self._traits = Traits("mock", f"mock:{account}", family, window)
+        # What was called without a key must never be repeated under one: the provider has not seen it.
+        name = "mock" if family is not Family.NONE else "mock-keyless"
+        self._traits = Traits("mock", f"{name}:{account}", family, window)
         self._url = f"{base_url}/emails"
         self._headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
         self._timeout_s = timeout_s

@@ -188,6 +188,7 @@ STATEMENTS = (
     CREATE TABLE templates (
         hash       text        COLLATE "C" NOT NULL PRIMARY KEY,
         name       text        NOT NULL,
+        sender     text        NOT NULL,
         subject    text        NOT NULL,
         html       text        NOT NULL,
         body       text        NOT NULL,
@@ -389,8 +390,9 @@ COMMENTS = {
     },
     "templates": {
         "": "every template text a mail was ever rendered from, by content",
-        "hash": "SHA-256 of the three sources",
+        "hash": "SHA-256 of sender and sources",
         "name": "folder it came from",
+        "sender": "the From of the mail: a repeat has the same one, whatever the setting says by then",
         "subject": "Jinja2 source of the subject",
         "html": "Jinja2 source of the HTML part",
         "body": "Jinja2 source of the text part",

@@ -46,25 +46,26 @@ class TemplateBroken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """The three sources of one mail."""
+    """The sources of one mail, and who it comes from: all that its bytes depend on besides recipient and data."""
 
     name: str
+    sender: str
     subject: str
     html: str
     text: str
 
     @property
     def hash(self) -> str:
-        """What names this content: SHA-256 over the three sources, each with its length in front."""
+        """What names this content: SHA-256 over sender and sources, each with its length in front."""
         digest = hashlib.sha256()
-        for source in (self.subject, self.html, self.text):
+        for source in (self.sender, self.subject, self.html, self.text):
             encoded = source.encode()
             digest.update(len(encoded).to_bytes(8, "big"))
             digest.update(encoded)
         return digest.hexdigest()
 
 
-def render(template: Template, data: Mapping[str, Any], *, sender: str, to: str, kind: str) -> Message:
+def render(template: Template, data: Mapping[str, Any], *, to: str, kind: str) -> Message:
     """Fill in a template. Raises TemplateBroken for an unknown variable, bad syntax, or an impossible subject."""
     try:
         subject = _compile(_TEXT, template.subject).render(data).strip()
@@ -78,7 +79,7 @@ def render(template: Template, data: Mapping[str, Any], *, sender: str, to: str,
     if not subject or len(subject) > _SUBJECT_MAX:
         raise TemplateBroken(f"the subject has {len(subject)} characters; 1 to {_SUBJECT_MAX} are allowed")
     return Message(
-        sender=sender,
+        sender=template.sender,
         to=to,
         subject=subject,
         html=html,

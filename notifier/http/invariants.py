@@ -12,6 +12,7 @@ from notifier.http.bodies import answer
 from notifier.http.context import CONTEXT
 from notifier.runtime import Runtime
 from notifier.store import invariants
+from providers.base import Family
 
 RULES: Mapping[str, str] = {
     "I0": "every notification is in exactly one place: scheduled, open or closed",
@@ -31,10 +32,12 @@ async def count_violations(runtime: Runtime) -> dict[str, int]:
     async with runtime.database.connection() as conn:
         counted = {
             "I0": await invariants.doubled_or_lost(conn),
-            "I2": await invariants.accepted_twice(conn),
             "I3": await invariants.canceled_and_called(conn),
             "I7": await invariants.overdue_claims(conn, patience),
         }
+        # A provider that drops the second copy gives it an id all the same: our record cannot tell one mail from two.
+        if runtime.settings.mock_family is not Family.DROP:
+            counted["I2"] = await invariants.accepted_twice(conn)
     for rule, violations in counted.items():
         observe.INVARIANT_VIOLATIONS.labels(rule).set(violations)
     return counted

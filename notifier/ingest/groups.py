@@ -23,6 +23,8 @@ from notifier.store.database import RETRYABLE, UNAVAILABLE, Database
 EVENT_BUDGET_S = 4.0  # an event is answered within this, one way or the other
 GROUP_MAX = 256  # events in one transaction
 GROUP_LOCK_TIMEOUT_S = 0.1  # a group does not wait long for anybody
+ALONE_LOCK_TIMEOUT_S = 2.0
+HELD_UP_S = 5.0  # how long events of a user whose lock could not be had stay out of groups
 WAITING_MAX = 20_000  # events in this process that wait for a transaction
 
 
@@ -57,6 +59,7 @@ class Ingest:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _alone: set[asyncio.Task[None]] = field(default_factory=set)
     _busy: set[tuple[str, ...]] = field(default_factory=set)
+    _held_up: dict[str, float] = field(default_factory=dict)
     _slots: asyncio.Semaphore = field(init=False)
     _door: Door = field(init=False)
 
@@ -101,7 +104,13 @@ class Ingest:
                 await self._run_group(group)
 
     def _next_group(self) -> list[_Waiting]:
-        """At most one event per id and one per user; who meets somebody running alone stays in the queue."""
+        """At most one event per id and one per user; who meets somebody running alone stays in the queue.
+
+        Events of a user whose lock was waited for in vain a moment ago start alone at once, so that they do not undo
+        group after group.
+        """
+        now = time.monotonic()
+        self._held_up = {user: until for user, until in self._held_up.items() if until > now}
         group: list[_Waiting] = []
         taken = set(self._busy)
         rest: list[_Waiting] = []
@@ -115,7 +124,10 @@ class Ingest:
                 taken.update(keys)
                 continue
             taken.update(keys)
-            group.append(waiting)
+            if waiting.event.user_id in self._held_up:
+                self._start_alone(waiting)
+            else:
+                group.append(waiting)
         self._waiting = rest
         return group
 
@@ -140,7 +152,7 @@ class Ingest:
 
     async def _run_alone(self, waiting: _Waiting) -> None:
         try:
-            async with asyncio.timeout(max(0.0, waiting.left_s)), self._slots:
+            async with asyncio.timeout(max(0.0, waiting.left_s)):
                 waiting.finish(await self._try_until_deadline(waiting))
         except TimeoutError:
             waiting.finish(Busy("the event could not be stored in time; repeat it"))
@@ -151,13 +163,20 @@ class Ingest:
             self._busy.difference_update(_keys(waiting.event))
             self._changed.set()
 
+    def _patience_s(self, waiting: _Waiting) -> float:
+        """How long one try may wait for one lock: little while there are more events alone than slots for them."""
+        if len(self._alone) > self.alone_max:
+            return GROUP_LOCK_TIMEOUT_S
+        return max(0.01, min(ALONE_LOCK_TIMEOUT_S, waiting.left_s))
+
     async def _try_until_deadline(self, waiting: _Waiting) -> Accepted | Exception:
         pause_s = 0.02
         while True:
             try:
-                [outcome] = await transact(self._door, [waiting.event], max(0.01, min(2.0, waiting.left_s)))
+                async with self._slots:  # for one try, not for all of them: who waits for a lock leaves it to others
+                    [outcome] = await transact(self._door, [waiting.event], self._patience_s(waiting))
             except RETRYABLE:
-                pass
+                self._held_up[waiting.event.user_id] = time.monotonic() + HELD_UP_S
             except UNAVAILABLE as error:
                 return Busy(f"the database is not available ({_name(error)}); repeat the event")
             else:

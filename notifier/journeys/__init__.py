@@ -26,6 +26,7 @@ def load_templates(settings: Settings, journeys: Journeys) -> dict[str, Template
     return {
         kind.name: Template(
             name=kind.template,
+            sender=settings.mail_from,
             **{
                 part: _read(folder / kind.template / name, f"template of kind {kind.name!r}")
                 for part, name in _SOURCES.items()

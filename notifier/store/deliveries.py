@@ -126,7 +126,7 @@ EXPIRED = f"""
     SELECT d.id, d.claimed_by, d.claim_expires_at <= now() - $2::interval AS overdue
       FROM deliveries d
      WHERE d.claimed_by IS NOT NULL AND d.claim_expires_at <= now() AND d.kind_name = ANY ($1::text[])
-       AND d.batch_id IS NULL
+       AND d.batch_id IS NULL AND d.id <> ALL ($4::uuid[])
        AND NOT EXISTS (SELECT FROM switches w WHERE w.name IN ('pause', $3) AND w.expires_at > notifier.now())
        AND {_KIND_NOT_HELD.format(kind="d.kind_name")}
      ORDER BY d.claim_expires_at LIMIT 100
@@ -142,9 +142,10 @@ class Expired:
     overdue: bool
 
 
-async def expired(conn: Connection, claimant: Claimant) -> list[Expired]:
-    """Up to 100 rows whose claim ran out, the longest first. A look only: take_over decides."""
-    rows = await conn.fetch(EXPIRED, list(claimant.templates), claimant.ttl, f"pause:provider:{claimant.provider}")
+async def expired(conn: Connection, claimant: Claimant, but: Sequence[UUID] = ()) -> list[Expired]:
+    """Up to 100 rows whose claim ran out, the longest first, leaving out `but`. A look only: take_over decides."""
+    pause = f"pause:provider:{claimant.provider}"
+    rows = await conn.fetch(EXPIRED, list(claimant.templates), claimant.ttl, pause, list(but))
     return [Expired(row["id"], row["claimed_by"], row["overdue"]) for row in rows]
 
 

@@ -31,15 +31,15 @@ async def doubled_or_lost(conn: Connection) -> int:
 
 ACCEPTED_TWICE = """
     SELECT count(*)
-      FROM (SELECT FROM (SELECT a.notification_id, a.resend_number, a.outcome FROM attempts a
+      FROM (SELECT FROM (SELECT a.notification_id, a.resend_number, a.outcome, a.provider_message_id FROM attempts a
                           ORDER BY a.notification_id DESC LIMIT 20000) AS a
              WHERE a.outcome = 'accepted'
-             GROUP BY a.notification_id, a.resend_number HAVING count(*) > 1) AS twice
+             GROUP BY a.notification_id, a.resend_number HAVING count(DISTINCT a.provider_message_id) > 1) AS twice
 """
 
 
 async def accepted_twice(conn: Connection) -> int:
-    """I2, as far as our own record goes: keys under which two calls were answered `accepted`."""
+    """I2, as far as our own record goes: keys under which two calls were accepted as two different mails."""
     found: int = await conn.fetchval(ACCEPTED_TWICE)
     return found
 

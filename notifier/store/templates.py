@@ -8,9 +8,9 @@ from notifier.domain.message import Template
 from notifier.store.database import Connection
 
 KEEP = """
-    INSERT INTO templates (hash, name, subject, html, body)
-    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[])
-                  AS t (hash, name, subject, html, body)
+    INSERT INTO templates (hash, name, sender, subject, html, body)
+    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[])
+                  AS t (hash, name, sender, subject, html, body)
      ORDER BY hash
         ON CONFLICT (hash) DO NOTHING
 """
@@ -22,16 +22,17 @@ async def keep(conn: Connection, templates: Sequence[Template]) -> None:
         KEEP,
         [t.hash for t in templates],
         [t.name for t in templates],
+        [t.sender for t in templates],
         [t.subject for t in templates],
         [t.html for t in templates],
         [t.text for t in templates],
     )
 
 
-FIND = "SELECT name, subject, html, body FROM templates WHERE hash = $1"
+FIND = "SELECT name, sender, subject, html, body FROM templates WHERE hash = $1"
 
 
 async def find(conn: Connection, template_hash: str) -> Template | None:
     """The template of this content, if it was ever kept."""
     row = await conn.fetchrow(FIND, template_hash)
-    return None if row is None else Template(row["name"], row["subject"], row["html"], row["body"])
+    return None if row is None else Template(row["name"], row["sender"], row["subject"], row["html"], row["body"])

@@ -151,7 +151,7 @@ class Deliverer:
                 raise TemplateBroken("the template this notification was frozen to is not in the database")
             self._known[claim.template_hash] = template
         assert claim.recipient is not None
-        return render(template, claim.data, sender=self.runtime.settings.mail_from, to=claim.recipient, kind=claim.kind)
+        return render(template, claim.data, to=claim.recipient, kind=claim.kind)
 
     async def _call(self, held: Held, message: Message) -> Result:
         claim = held.claim

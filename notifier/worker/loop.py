@@ -75,8 +75,9 @@ class Worker:
     async def _sleep(self, stopping: asyncio.Task[bool]) -> None:
         """Wait for a nudge, a free slot with work left, the next probe, or the poll interval."""
         wait_s = self.runtime.settings.poll_s
-        if self.breaker.is_open and not any(held.probe for held in self._held.values()):
-            wait_s = min(wait_s, max(0.01, self.breaker.probe_at - time.monotonic()))
+        probe_in_s = self.breaker.probe_at - time.monotonic()
+        if self.breaker.is_open and probe_in_s > 0:  # once it is due and found nothing to ask with, polling is enough
+            wait_s = min(wait_s, probe_in_s)
         waking = asyncio.create_task(self._wake.wait())
         try:
             await asyncio.wait({waking, stopping}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
@@ -119,12 +120,12 @@ class Worker:
         self, conn: Connection, claimant: Claimant, kinds: list[str], limit: int
     ) -> tuple[list[Claim], float]:
         """Claim rows whose claim ran out, but leave those whose owner still renews its lease, for a while."""
-        expired = await deliveries.expired(conn, claimant)
+        expired = await deliveries.expired(conn, claimant, list(self._held))
         if not expired:
             return [], 0.0
         patient = {row.id: row.claimed_by for row in expired if not row.overdue}
         held = await self.runtime.leases.held(patient)
-        ids = [row.id for row in expired if row.id not in held and row.id not in self._held][:limit]
+        ids = [row.id for row in expired if row.id not in held][:limit]
         if not ids:
             return [], 0.0
         until = boot_clock() + self.runtime.settings.claim_ttl_s
@@ -153,13 +154,15 @@ class Worker:
             raise
         except Exception as error:  # noqa: BLE001 - the top of one delivery: the claim runs out and is taken over
             observe.log().error("delivery_broke", notification=str(held.claim.id), error=type(error).__name__)
-            self._written([held.claim.id])
+            self._written([held.claim])
         else:
             self.settler.put(result)
 
-    def _written(self, ids: Sequence[UUID]) -> None:
-        for notification in ids:
-            self._held.pop(notification, None)
+    def _written(self, claims: Sequence[Claim]) -> None:
+        for claim in claims:
+            held = self._held.get(claim.id)
+            if held is not None and held.claim.generation == claim.generation:  # not a newer claim of the same row
+                del self._held[claim.id]
         observe.IN_HAND.set(len(self._held))
         self._wake.set()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from uuid import UUID
 
 import structlog
 
@@ -15,6 +14,7 @@ from notifier.failpoints import Point, reach
 from notifier.runtime import Runtime
 from notifier.store import results
 from notifier.store.database import RETRYABLE, UNAVAILABLE, Connection
+from notifier.store.deliveries import Claim
 from notifier.store.results import Result
 
 BATCH_MAX = 500
@@ -27,7 +27,7 @@ class Settler:
     """Takes results from the deliverer and writes them. `written` hears how many claims are no longer in hand."""
 
     runtime: Runtime
-    written: Callable[[Sequence[UUID]], None]
+    written: Callable[[Sequence[Claim]], None]
     _results: list[Result] = field(default_factory=list)
     _come: asyncio.Event = field(default_factory=asyncio.Event)
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
@@ -61,7 +61,7 @@ class Settler:
             except Exception as error:  # noqa: BLE001 - the top of one batch: what is unwritten runs out
                 _log().error("batch_broke", results=len(batch), exc_info=error)
             finally:
-                self.written([result.claim.id for result in batch])
+                self.written([result.claim for result in batch])
 
     async def _write_until_answered(self, batch: Sequence[Result]) -> None:
         wait_s = RETRY_FIRST_S

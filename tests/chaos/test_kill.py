@@ -55,3 +55,21 @@ async def test_without_provider_keys_only_the_call_in_hand_is_uncertain(
         mails = await stack.mails()
         assert max(mails.values()) == 1
         assert len(mails) == (20 if step in ("worker.mid_send", "worker.after_send") else 19)
+
+
+async def test_what_was_called_without_a_key_is_never_repeated_under_one(
+    tmp_path: Path, database_url: str, redis_url: str
+) -> None:
+    """The setting changes while a call is in hand: the provider has never seen the key the repeat would carry."""
+    async with open_stack(tmp_path, database_url, redis_url) as stack:
+        await stack.start_all(workers=0)
+        await stack.faults(duplicate_mode="none")
+        keyless = await stack.start("worker", "keyless", FAILPOINTS="worker.after_send=kill*1", MOCK_FAMILY="none")
+        [person] = users(1)
+        await stack.signup(person)
+        await keyless.ended()
+        await stack.start("worker", "keyed", MOCK_FAMILY="reject")
+        await stack.until_states(uncertain=1)
+        assert await stack.mails() == {(person, "onboarding"): 1}
+        [row] = await stack.rows("SELECT reason FROM settlements WHERE state = 'uncertain'")
+        assert row["reason"] == "provider_changed"

@@ -62,6 +62,19 @@ async def test_the_owner_alone_is_not_enough_nor_is_the_generation(rig: Rig) -> 
     assert await rig.settle("w", first) == 0, "the same generation with another owner"
 
 
+async def test_a_give_back_needs_owner_and_generation_too(rig: Rig) -> None:
+    await rig.accept(SIGNUP, "ada")
+    first = await rig.claim("w", ttl_s=0)
+    [second] = await rig.take_over("w")
+    assert await rig.settle("w", first, LATER) == 0, "the same owner with an older generation"
+    assert await rig.settle("other", [second], LATER) == 0, "the same generation with another owner"
+    async with rig.database.connection() as conn:
+        assert not await deliveries.begin(conn, first[0], "w"), "begin with an older generation"
+    [row] = await rig.rows("SELECT claimed_by, generation, calling FROM deliveries")
+    assert row == {"claimed_by": "w", "generation": 2, "calling": True}
+    assert await rig.settle("w", [second], LATER) == 1
+
+
 async def test_a_taken_over_claim_is_in_doubt_since_the_first_one(rig: Rig) -> None:
     await rig.accept(SIGNUP, "ada")
     [first] = await rig.claim("w1", ttl_s=0)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import asyncpg
 import pytest
 
+from notifier import observe
 from notifier.domain.errors import Busy, Invalid, KeyReused
+from notifier.domain.notification import Settlement, State
 from notifier.store import users
 from tests.support.rig import Rig, ago, an_event, open_rig
+from tests.support.stack import until
 
 SIGNUP, LOGIN = "user.signed_up", "user.logged_in"
+NOT_BEGUN = Settlement(State.PENDING, None, doubt=False, counted=False)
 
 
 @pytest.fixture
@@ -205,6 +212,79 @@ async def test_a_lock_that_never_ends_is_answered_in_time(rig: Rig) -> None:
         with pytest.raises(Busy):
             async with asyncio.timeout(5):
                 await rig.accept(LOGIN, "held")
+
+
+@pytest.mark.parametrize(
+    ("field", "older", "newer"),
+    [
+        ("email", "old@example.com", "new@example.com"),
+        ("name", "Old", "New"),
+        ("timezone", "Europe/London", "Asia/Tokyo"),
+        ("locale", "en", "ja"),
+        ("attributes", {"plan": "old"}, {"plan": "new"}),
+    ],
+)
+@pytest.mark.parametrize("order", [(1, 3, 2), (3, 2, 1), (2, 1, 3), (3, 1, 2)])
+async def test_each_field_is_that_of_the_newest_event_that_names_it(
+    rig: Rig, field: str, older: Any, newer: Any, order: tuple[int, ...]
+) -> None:
+    """Three events, the newest of which knows nothing of the field, in several orders of arrival."""
+    events = {
+        1: an_event("user.updated", "ada", ago(minutes=30), **{field: older}),
+        2: an_event("user.updated", "ada", ago(minutes=20), **{field: newer}),
+        3: an_event("user.seen", "ada", ago(minutes=10)),
+    }
+    for number in order:
+        await rig.ingest.accept(events[number])
+    found = await rig.value(f"SELECT {field} FROM users")
+    assert (json.loads(found) if field == "attributes" else found) == newer
+
+
+async def test_a_row_that_comes_back_between_the_cancels_is_stopped_after_all(rig: Rig) -> None:
+    """A give-back commits after the second cancel read the row as claimed and before the answer is made."""
+    before = observe.CANCEL_REPEATS._value.get()
+    for attempt in range(5):
+        first, second = sorted([f"a{attempt}", f"b{attempt}"])
+        for user in (first, second):
+            await rig.accept(SIGNUP, user, ago(days=4))
+        claims = {c.user_id: c for c in await rig.claim() if c.kind == "followup"}
+        # Both are given back but for one, whose row somebody holds; ids decide who is asked for first.
+        held, late = sorted(claims.values(), key=lambda claim: claim.id)
+        await rig.settle("w1", [held], NOT_BEGUN)
+        async with rig.database.transaction() as conn:
+            await conn.execute("SELECT FROM deliveries WHERE id = $1 FOR UPDATE", held.id)
+            logins = asyncio.gather(rig.accept(LOGIN, held.user_id), rig.accept(LOGIN, late.user_id))
+            await until(lambda: _waits(rig), "the second cancel waits for the held row")
+            assert await rig.settle("w1", [late], NOT_BEGUN) == 1
+        for answer in await logins:
+            assert [row["kind"] for row in answer["canceled"]] == ["followup"], answer
+            assert answer["too_late"] == []
+        if observe.CANCEL_REPEATS._value.get() > before:
+            return
+    raise AssertionError("the give-back never fell between the cancel and the answer")
+
+
+async def _waits(rig: Rig) -> bool:
+    return bool(await rig.value("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+
+
+async def test_many_locked_users_delay_nobody_else(rig: Rig) -> None:
+    """Forty users whose locks are held, and three hundred others in the same breath, on ten connections."""
+    locked, free = [f"held{n}" for n in range(40)], [f"free{n}" for n in range(300)]
+    await asyncio.gather(*(rig.accept("user.seen", user) for user in locked))
+    async with rig.database.transaction() as conn:
+        await conn.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        await conn.execute("SELECT FROM users WHERE user_id LIKE 'held%' FOR NO KEY UPDATE")
+        mixed = [user for pair in itertools.zip_longest(free, locked) for user in pair if user]
+        waiting = {user: asyncio.create_task(rig.accept("user.seen", user)) for user in mixed}
+        done, _ = await asyncio.wait([waiting[user] for user in free])
+        assert [task.exception() for task in done if task.exception()] == []
+        found = await asyncio.gather(*(waiting[user] for user in locked), return_exceptions=True)
+        assert {type(one) for one in found} == {Busy}
+        # A second wave right behind it is not held up either: who could not be had stays out of the groups.
+        again = [asyncio.create_task(rig.accept("user.seen", user)) for user in locked]
+        await asyncio.gather(*(rig.accept("user.seen", user) for user in free))
+        await asyncio.gather(*again, return_exceptions=True)
 
 
 async def test_the_users_lock_leaves_its_key_alone(rig: Rig) -> None:

@@ -52,7 +52,7 @@ _CANCELS = (SOME_IDS, ["login"] * 50, ["event:api/e"] * 50)
 # statement → arguments, and how many rows of a big table it may look at
 HOT: dict[str, tuple[str, tuple[Any, ...], int]] = {
     "claim": (deliveries.CLAIM, (*_CLAIM, 50), 2_000),
-    "expired": (deliveries.EXPIRED, (KINDS, timedelta(seconds=30), "pause:provider:mock"), 1_000),
+    "expired": (deliveries.EXPIRED, (KINDS, timedelta(seconds=30), "pause:provider:mock", SOME_IDS), 1_000),
     "take_over": (deliveries.TAKE_OVER, (*_CLAIM, SOME_IDS), 1_000),
     "settle": (results.SETTLE, _RESULTS, 1_000),
     "put_back": (results.PUT_BACK, _RESULTS, 1_000),

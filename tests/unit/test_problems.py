@@ -7,7 +7,7 @@ import json
 import asyncpg
 import pytest
 
-from notifier.domain.errors import Busy, Invalid, KeyReused, LostClaim, Moved, NotFound, NotReady, WrongState
+from notifier.domain.errors import Busy, Invalid, KeyReused, Moved, NotFound, NotReady, WrongState
 from notifier.http.problems import PATH, PROBLEMS, Problem, problem_of
 
 
@@ -27,7 +27,6 @@ from notifier.http.problems import PATH, PROBLEMS, Problem, problem_of
         (ConnectionRefusedError(), 503, "busy"),
         (TimeoutError(), 503, "busy"),
         (NotReady("x"), 500, "internal"),
-        (LostClaim("x"), 500, "internal"),
         (asyncpg.UndefinedTableError("x"), 500, "internal"),
         (ZeroDivisionError("x"), 500, "internal"),
     ],
