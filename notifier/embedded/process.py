@@ -195,11 +195,13 @@ def read_note(path: Path) -> dict[str, object]:
     return note if isinstance(note, dict) else {}
 
 
-def write_private(path: Path, text: str) -> None:
-    """Write a file whole or not at all, readable by us only."""
+def write_private(path: Path, text: str, *, owner: Account | None = None) -> None:
+    """Write a file whole or not at all, readable by us only, or by `owner` instead."""
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        if owner:
+            os.fchown(file.fileno(), owner.uid, owner.gid)  # by the descriptor: no name that could be a link by now
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
