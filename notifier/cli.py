@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import importlib
+import math
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 if TYPE_CHECKING:
-    from notifier.lifecycle import Ready
+    from notifier.lifecycle import Ready, Serve
     from notifier.settings import Settings
 
 # What a command needs it imports itself: `--help` and a typing error should not wait for a database driver.
@@ -125,7 +125,7 @@ def mock_provider(
         str | None, typer.Option(help="reject, replay, drop or none; NOTIFIER_MOCK_FAMILY unless given.")
     ] = None,
     key_ttl_s: Annotated[
-        float | None, typer.Option(help="How long keys are remembered; NOTIFIER_MOCK_WINDOW_S unless given.")
+        float | None, typer.Option(min=0, help="How long keys are remembered; NOTIFIER_MOCK_WINDOW_S unless given.")
     ] = None,
 ) -> None:
     """A mail provider to run at home: takes mails in Resend's format, sends nothing, shows an inbox.
@@ -136,10 +136,15 @@ def mock_provider(
     _check_parent(ready_file)
     from providers.base import Family
 
+    if key_ttl_s is not None and not math.isfinite(key_ttl_s):
+        raise typer.BadParameter("a number of seconds", param_hint="--key-ttl-s")
     if duplicate_mode is not None and duplicate_mode not in set(Family):
         raise typer.BadParameter(f"one of {', '.join(Family)}", param_hint="--duplicate-mode")
 
     async def serve(stop: asyncio.Event, ready: Ready) -> None:
+        from notifier.embedded.process import make_data_dir
+
+        make_data_dir(settings.data_dir)
         await importlib.import_module("providers.mock.app").serve(
             host=settings.host,
             port=settings.mock_port,
@@ -147,13 +152,10 @@ def mock_provider(
             stop=stop,
             ready=lambda url: ready(url, None),
             duplicate_mode=duplicate_mode or settings.mock_family.value,
-            key_ttl_s=key_ttl_s or settings.mock_window_s,
+            key_ttl_s=settings.mock_window_s if key_ttl_s is None else key_ttl_s,
         )
 
-    from notifier.lifecycle import run_until_stopped
-
-    act = run_until_stopped(serve, ready_file=ready_file, parent_fd=parent_fd)
-    _run(act, port_setting="NOTIFIER_MOCK_PORT")
+    _run_until_stopped(serve, settings, ready_file, parent_fd, port_setting="NOTIFIER_MOCK_PORT")
 
 
 @app.command()
@@ -207,25 +209,31 @@ def _serve(
     *,
     port_setting: str = "NOTIFIER_METRICS_PORT",
 ) -> None:
-    from notifier.lifecycle import run_until_stopped
-
     _check_parent(ready_file)
 
     async def serve(stop: asyncio.Event, ready: Ready) -> None:
         await importlib.import_module(module).serve(settings, stop=stop, ready=ready)
 
-    _run(run_until_stopped(serve, ready_file=ready_file, parent_fd=parent_fd), port_setting=port_setting)
+    _run_until_stopped(serve, settings, ready_file, parent_fd, port_setting=port_setting)
 
 
-def _run(act: Coroutine[Any, Any, None], *, port_setting: str = "") -> None:
+def _run_until_stopped(
+    serve: Serve, settings: Settings, ready_file: Path | None, parent_fd: int | None, *, port_setting: str
+) -> None:
+    from notifier.lifecycle import run_until_stopped
+
+    _run(
+        run_until_stopped(
+            serve, ready_file=ready_file, parent_fd=parent_fd, host=settings.host, port_setting=port_setting
+        )
+    )
+
+
+def _run(act: Coroutine[Any, Any, None]) -> None:
     try:
         asyncio.run(act)
     except KeyboardInterrupt:  # before anybody listened for it
         sys.exit(130)
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE or not port_setting:
-            raise
-        _fail(f"the port is taken ({error.strerror}): set {port_setting} to another one, or to 0 for any", EXIT_FAILURE)
 
 
 def _check_parent(ready_file: Path | None) -> None:

@@ -4,26 +4,70 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import signal
+import socket
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+
+from notifier.domain.errors import NotReady
+from notifier.embedded.process import explain
 
 Ready = Callable[[str, str | None], None]
 Serve = Callable[[asyncio.Event, Ready], Awaitable[None]]
 
 
-async def run_until_stopped(serve: Serve, *, ready_file: Path | None, parent_fd: int | None) -> None:
-    """Serve until SIGTERM, SIGINT, or the end of the process that holds the other end of `parent_fd`."""
-    stop = asyncio.Event()
+async def run_until_stopped(
+    serve: Serve,
+    *,
+    ready_file: Path | None,
+    parent_fd: int | None,
+    host: str = "127.0.0.1",
+    port_setting: str = "",
+) -> None:
+    """Serve until SIGTERM, SIGINT, or the end of the process that holds the other end of `parent_fd`.
+
+    Raises NotReady for what the operating system refuses before the process answers; `host` and `port_setting` are
+    for its words. Later the same error is a defect of ours and stays what it is.
+    """
+    stop, answers = asyncio.Event(), asyncio.Event()
 
     def ready(url: str, metrics: str | None) -> None:
         if ready_file:
-            write_ready_file(ready_file, url, metrics)
+            try:
+                write_ready_file(ready_file, url, metrics)
+            except OSError as error:
+                raise NotReady(f"cannot write --ready-file {ready_file}: {error.strerror}") from error
+        answers.set()
 
-    with _signals(stop), _parent(parent_fd, stop):
-        await serve(stop, ready)
+    try:
+        with _signals(stop), _parent(parent_fd, stop):
+            await serve(stop, ready)
+    except OSError as error:
+        if answers.is_set():
+            raise
+        raise NotReady(why_not(error, host, port_setting)) from error
+
+
+def why_not(error: OSError, host: str, port_setting: str) -> str:
+    """What kept a process from answering, and what to do about it."""
+    binding = "bind on" in str(error)  # asyncio's words, in which the number of the error may be missing
+    if isinstance(error, BlockingIOError):
+        return f"{error.strerror or error}: stop that one, or set NOTIFIER_DATA_DIR to another directory"
+    if error.errno == errno.EADDRINUSE:
+        return f"the port is taken ({error.strerror}): set {port_setting} to another one, or to 0 for any"
+    if binding and error.errno == errno.EACCES:
+        return f"this user may not listen on that port ({error.strerror}): set {port_setting} to one above 1023"
+    if binding or isinstance(error, socket.gaierror):
+        return (
+            f"cannot listen on NOTIFIER_HOST={host} ({error.strerror or error}): set it to an address of this "
+            "machine, e.g. 127.0.0.1, or 0.0.0.0 for all of them"
+        )
+    if isinstance(error, ConnectionError | TimeoutError):
+        return f"a server that is needed went away during the start ({str(error) or type(error).__name__}): start again"
+    return explain(error, error.filename or "the start")
 
 
 def write_ready_file(path: Path, url: str, metrics: str | None) -> None:

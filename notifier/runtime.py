@@ -56,9 +56,9 @@ async def open_runtime(settings: Settings, role: Role) -> AsyncIterator[Runtime]
     database = await open_database(settings)
     try:
         redis = RedisClient(settings.redis_url or None)
-    except ValueError as error:
+    except ValueError:  # what the library says may quote the password
         await database.close()
-        raise SettingsError(f"NOTIFIER_REDIS_URL: {error}") from None
+        raise SettingsError("NOTIFIER_REDIS_URL cannot be read: write redis://[user:password@]host[:port]") from None
     try:
         runtime = Runtime(
             settings=settings,
@@ -96,8 +96,7 @@ def way_out(settings: Settings) -> Provider:
 
 async def _prepare(settings: Settings, database: Database, sources: Mapping[str, Template]) -> UUID:
     async with database.connection() as conn:
-        if await migrate.revision(conn) != migrate.head():
-            raise NotReady("the database's schema is not the one this build needs; run `notifier migrate`")
+        await migrate.require_current(conn)
         here = await installation.read(conn)
         if settings.clock == "real" and here.clock_offset:
             raise SettingsError(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import json
 import os
 import re
+import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from dotenv import dotenv_values
+from email_validator import EmailNotValidError, validate_email
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -19,6 +22,8 @@ from providers.base import Family
 
 PREFIX = "NOTIFIER_"
 ENV_FILE = ".env"
+BASE_URL = re.compile(r"https?://(?:\[([0-9A-Fa-f:.]+)\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?", re.IGNORECASE)
+SENDER = re.compile(r'(?:"[^"\\]*" *|[^"\\<>()\[\]@,;:]*)<([^<>]+)>')
 
 Scope = Literal["events", "read", "operate"]
 Seconds = Annotated[float, Field(gt=0, le=31_536_000)]
@@ -105,6 +110,43 @@ class Settings(BaseSettings):
             return value
         return [part.strip().lower() for part in value.split(",") if part.strip()]
 
+    @field_validator("api_keys")
+    @classmethod
+    def _check_keys(cls, keys: dict[SecretStr, frozenset[Scope]]) -> dict[SecretStr, frozenset[Scope]]:
+        for key in (secret.get_secret_value() for secret in keys):
+            if not key.strip():
+                raise ValueError("a key is empty, and would let in whoever sends none")
+            if key != key.strip() or _has_controls(key):
+                raise ValueError("a key has white space around it or a control character in it: no header carries that")
+        return keys
+
+    @field_validator("mail_from")
+    @classmethod
+    def _check_sender(cls, value: str) -> str:
+        text = value.strip(" ")
+        if _has_controls(text):
+            raise ValueError("a control character, such as a line break, must not be in it")
+        named = SENDER.fullmatch(text)
+        try:
+            address = named[1] if named else text
+            validate_email(address, check_deliverability=False, globally_deliverable=False)
+        except EmailNotValidError as error:
+            raise ValueError(
+                "give one address, e.g. hello@example.com or Acme Inc. <hello@example.com>; "
+                f'a name with any of ()[]:;@, stands in "quotes" ({error})'
+            ) from None
+        return text
+
+    @field_validator("mock_url")
+    @classmethod
+    def _check_mock_url(cls, value: str | None) -> str | None:
+        if value is None or not value.strip():
+            return None
+        text = value.strip().rstrip("/")
+        if not (found := BASE_URL.fullmatch(text)) or not _is_port(found[2]) or not _is_ipv6(found[1]):
+            raise ValueError("give http://host[:port] or https://host[:port], and nothing before or behind")
+        return text
+
     @model_validator(mode="after")
     def _check_relations(self) -> Self:
         if self.claim_ttl_s < 2 * self.provider_timeout_s + 1:
@@ -138,8 +180,29 @@ class Settings(BaseSettings):
 
     @property
     def mock_address(self) -> str:
-        """The mock provider's base URL, without a slash at the end."""
-        return (self.mock_url or f"http://{self.host}:{self.mock_port}").rstrip("/")
+        """The mock provider's base URL, without a slash at the end; by default where a mock with our HOST answers."""
+        if self.mock_url:
+            return self.mock_url
+        host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "localhost": "127.0.0.1", "::": "::1"}.get(  # noqa: S104
+            self.host, self.host
+        )
+        return f"http://[{host}]:{self.mock_port}" if ":" in host else f"http://{host}:{self.mock_port}"
+
+
+def _has_controls(text: str) -> bool:
+    """Whether a character is in it that no header may carry: controls, line ends, half of a pair."""
+    return any(unicodedata.category(char) in {"Cc", "Cs", "Zl", "Zp"} for char in text)
+
+
+def _is_port(text: str | None) -> bool:
+    return text is None or 1 <= int(text) <= 65_535
+
+
+def _is_ipv6(text: str | None) -> bool:
+    try:
+        return text is None or bool(ipaddress.IPv6Address(text))
+    except ValueError:
+        return False
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:

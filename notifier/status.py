@@ -53,11 +53,7 @@ async def _read(settings: Settings) -> Status:
     database = await open_database(settings)
     try:
         async with database.connection() as conn:
-            revision, head = await migrate.revision(conn), migrate.head()
-            if revision != head:
-                raise NotReady(
-                    f"the database's schema is at {revision}, this build needs {head}; run `notifier migrate`"
-                )
+            await migrate.require_current(conn)
             return await _status(conn, settings)
     except (*RETRYABLE, *UNAVAILABLE) as error:
         raise NotReady(f"the database went away while it was asked ({type(error).__name__}: {error})") from error

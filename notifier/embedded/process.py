@@ -7,6 +7,7 @@ import contextlib
 import errno
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -63,6 +64,7 @@ async def stop(server: Server, *, timeout_s: float = 30) -> None:
             return
         with contextlib.suppress(ProcessLookupError):
             os.kill(server.pid, number)
+            os.kill(server.pid, signal.SIGCONT)  # one that was stopped hears nothing else but SIGKILL
         if await gone(server, patience_s):
             return
 
@@ -195,11 +197,13 @@ def read_note(path: Path) -> dict[str, object]:
     return note if isinstance(note, dict) else {}
 
 
-def write_private(path: Path, text: str) -> None:
-    """Write a file whole or not at all, readable by us only."""
+def write_private(path: Path, text: str, *, owner: Account | None = None) -> None:
+    """Write a file whole or not at all, readable by us only, or by `owner` instead."""
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        if owner:
+            os.fchown(file.fileno(), owner.uid, owner.gid)  # by the descriptor: no name that could be a link by now
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
@@ -207,8 +211,26 @@ def write_private(path: Path, text: str) -> None:
 
 
 def make_data_dir(path: Path) -> Path:
-    """Make a DATA_DIR readable by us only, and answer its absolute path."""
+    """Make a DATA_DIR readable by us only, and answer its absolute path.
+
+    One that is there already keeps its mode: it may be somebody's home. What we make in it is closed to others by
+    itself, so that they may look at its names; where they could exchange what is in it, NotReady is raised.
+    """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = path.resolve()
+    if path.stat().st_mode & 0o022:
+        raise NotReady(
+            f"others may write in {path}, and so exchange keys and data: `chmod go-w {shlex.quote(str(path))}`, or set "
+            f"NOTIFIER_DATA_DIR to a directory of its own, e.g. {path / 'notifier'}"
+        )
+    return path
+
+
+def make_own_dir(path: Path) -> Path:
+    """Make a directory inside DATA_DIR, or close the one that is there to others, and answer its absolute path."""
+    path.mkdir(mode=0o700, exist_ok=True)
+    if path.stat().st_uid == os.geteuid():
+        path.chmod(0o700)
     return path.resolve()
 
 

@@ -12,6 +12,9 @@ import subprocess
 import time
 from pathlib import Path
 
+import psutil
+import structlog
+
 from notifier.domain.errors import NotReady
 from notifier.embedded.process import (
     LOOPBACK,
@@ -24,13 +27,16 @@ from notifier.embedded.process import (
     log_size,
     make_data_dir,
     make_once,
+    make_own_dir,
     read_note,
     spawn,
+    stop,
     write_private,
 )
 
 START_TIMEOUT_S = 15.0
 ONE_ANSWER_S = 2.0
+END_TIMEOUT_S = 2.0
 WITHOUT = "set NOTIFIER_REDIS_URL to a server of your own, or to nothing (NOTIFIER_REDIS_URL=) to run without"
 
 CONFIG = """\
@@ -47,13 +53,15 @@ tcp-keepalive 30
 always-show-logo no
 """
 
+log = structlog.get_logger(__name__)
+
 
 async def start_valkey(data_dir: Path) -> Server:
     """Answer a running Valkey of this DATA_DIR; raises NotReady with what to do."""
     program = find_program()
     with explained(data_dir):
         data_dir = make_data_dir(data_dir)
-        directory = make_data_dir(data_dir / "valkey")
+        directory = make_own_dir(data_dir / "valkey")
         password = make_once(data_dir / "valkey_password", secrets.token_hex(24))
         return await _adopt(data_dir, directory, password) or await _launch(data_dir, directory, password, program)
 
@@ -78,38 +86,55 @@ def _server(port: int, pid: int, password: str, process: subprocess.Popen[bytes]
 
 
 async def _adopt(data_dir: Path, directory: Path, password: str) -> Server | None:
+    """The live server of this DATA_DIR; None when there is none. One of ours that does not answer is ended.
+
+    Were it left alone, nobody would know of it any more once the next one is noted.
+    """
     note = read_note(data_dir / "valkey.json")
     pid, port = note.get("pid"), note.get("port")
     if not isinstance(pid, int) or not isinstance(port, int) or birth(pid) != note.get("born"):
         return None
-    return _server(port, pid, password) if await _works_in(directory, port, password) else None
+    server = _server(port, pid, password)
+    if await _works_in(directory, port, password):
+        return server
+    if _lives_in(directory, pid):
+        log.warning("valkey.silent", pid=pid, port=port)
+        await stop(server, timeout_s=END_TIMEOUT_S)
+    return None
+
+
+def _lives_in(directory: Path, pid: int) -> bool:
+    try:
+        return _same(psutil.Process(pid).cwd(), directory)
+    except (psutil.Error, OSError):
+        return False
 
 
 async def _launch(data_dir: Path, directory: Path, password: str, program: Path) -> Server:
     note = data_dir / "valkey.json"
     noted = read_note(note).get("port")
     port = free_port(noted if isinstance(noted, int) else None)
-    log = data_dir / "logs" / "valkey.log"
+    log_file = data_dir / "logs" / "valkey.log"
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
-        offset = log_size(log)
-        process = _spawn(program, directory, port, password, log)
+        offset = log_size(log_file)
+        process = _spawn(program, directory, port, password, log_file)
         write_private(note, json.dumps({"pid": process.pid, "port": port, "born": birth(process.pid)}) + "\n")
         if await _wait(process, directory, port, password, deadline):
             return _server(port, process.pid, password, process)
-        output = log_since(log, offset)
+        output = log_since(log_file, offset)
         if "Address already in use" not in output or time.monotonic() > deadline:
             tail = "\n".join(output.splitlines()[-5:])
-            raise NotReady(f"Valkey did not start in {directory}; its log: {log}. It said:\n{tail}\nOr {WITHOUT}")
+            raise NotReady(f"Valkey did not start in {directory}; its log: {log_file}. It said:\n{tail}\nOr {WITHOUT}")
         port = free_port()
 
 
-def _spawn(program: Path, directory: Path, port: int, password: str, log: Path) -> subprocess.Popen[bytes]:
+def _spawn(program: Path, directory: Path, port: int, password: str, log_file: Path) -> subprocess.Popen[bytes]:
     """Start the server; the password goes by a private file, a command line could be read by anybody."""
     quoted = str(directory).replace("\\", "\\\\").replace('"', '\\"')
     config = directory / "valkey.conf"
     write_private(config, CONFIG.format(host=LOOPBACK, port=port, password=password, directory=quoted))
-    return spawn([program, config], log=log, cwd=directory)
+    return spawn([program, config], log=log_file, cwd=directory)
 
 
 async def _wait(process: subprocess.Popen[bytes], directory: Path, port: int, password: str, deadline: float) -> bool:

@@ -41,12 +41,13 @@ class Keys:
     def require(self, request: web.Request, *any_of: Scope) -> Actor:
         """Give the actor, or raise 401 without a valid key, 403 without one of the scopes."""
         kind, _, key = request.headers.get("Authorization", "").partition(" ")
-        offered = _digest(key.strip())
+        key = key.strip()
+        offered = _digest(key)
         scopes = None
         for known, allowed in self._actors:
             if hmac.compare_digest(known, offered):
                 scopes = allowed
-        if kind.lower() != "bearer" or scopes is None:
+        if kind.lower() != "bearer" or not key or scopes is None:
             raise Problem(
                 "unauthorized",
                 "send a valid key: Authorization: Bearer <key>",

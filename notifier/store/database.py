@@ -12,6 +12,7 @@ import asyncpg
 
 from notifier.domain.errors import Busy, NotReady
 from notifier.settings import Settings
+from notifier.store.probe import unreadable
 
 Connection: TypeAlias = Any  # asyncpg ships no types; a connection of the pool, in or out of a transaction
 Row: TypeAlias = Any
@@ -128,7 +129,11 @@ async def open_database(settings: Settings) -> Database:
         await pool
         async with pool.acquire(timeout=CONNECT_TIMEOUT_S):
             pass
-    except (*UNAVAILABLE, asyncpg.PostgresError, ValueError) as error:
+    except ValueError:  # what asyncpg says of a URL quotes it, password and all
+        if pool is not None:
+            pool.terminate()
+        raise NotReady(unreadable(settings.database_url)) from None
+    except (*UNAVAILABLE, asyncpg.PostgresError) as error:
         if pool is not None:
             pool.terminate()
         raise NotReady(

@@ -6,7 +6,7 @@ import ast
 import asyncio
 import functools
 import importlib
-import importlib.resources
+import importlib.util
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ import asyncpg
 import structlog
 
 from notifier.domain.errors import NotReady
-from notifier.store.probe import address
+from notifier.store.probe import address, unreadable
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
@@ -27,6 +27,8 @@ LOCK_KEY = 0x6E6F_7469_6669_6572  # "notifier"
 LOCK_POLL_S = 0.1
 CONNECT_TIMEOUT_S = 10.0
 NOTHING_YET = "base"
+BESIDE_US = Path(__file__).resolve().parents[2] / "migrations"
+FIRST_REVISION = "0001_the_house.py"
 # By default a user's own schema comes first, and for a user called notifier that is the one that holds the clock.
 IN_PUBLIC = {"search_path": "public"}
 
@@ -70,17 +72,38 @@ async def check(database_url: str) -> None:
         conn = await asyncpg.connect(database_url, timeout=CONNECT_TIMEOUT_S, server_settings=IN_PUBLIC)
         try:
             _check_server(conn)
-            found = await revision(conn)
+            await require_current(conn)
         finally:
             await conn.close(timeout=CONNECT_TIMEOUT_S)
+
+
+async def require_current(conn: asyncpg.Connection) -> None:
+    """Raise NotReady unless the schema is the one this build needs; the words tell older from newer."""
+    found = await revision(conn)
     if found != head():
         _refuse_newer(found, migrations())
         raise NotReady(f"the schema is at revision {found}, this build needs {head()}: run `notifier migrate`")
 
 
+def is_too_old(found: str) -> bool:
+    """Whether a revision lacks something that this build needs.
+
+    One that this build does not know is newer, and a migration leaves what the build before it needs.
+    """
+    return found != head() and (found == NOTHING_YET or found in _chain(migrations()))
+
+
+@functools.cache
 def migrations() -> Path:
-    """The directory of the package `migrations`, wherever it is installed."""
-    return Path(str(importlib.resources.files("migrations")))
+    """The directory of our migrations: beside the package `notifier`, or wherever a package of that name is ours.
+
+    The name is a common one, and the working directory comes first when packages are looked for.
+    """
+    spec = importlib.util.find_spec("migrations")  # not imported: it may be anybody's
+    for directory in (BESIDE_US, *map(Path, (spec.submodule_search_locations or ()) if spec else ())):
+        if (directory / "versions" / FIRST_REVISION).is_file():
+            return directory
+    raise NotReady(f"the migrations are missing: there is no {BESIDE_US / 'versions' / FIRST_REVISION}. Reinstall")
 
 
 def head(directory: Path | None = None) -> str:
@@ -194,5 +217,5 @@ def _explained(database_url: str) -> Iterator[None]:
         raise NotReady(
             f"the PostgreSQL at {where} does not let us in: {error}. Look at NOTIFIER_DATABASE_URL"
         ) from error
-    except (asyncpg.ClientConfigurationError, ValueError) as error:
-        raise NotReady(f"cannot read NOTIFIER_DATABASE_URL: {error}") from error
+    except ValueError:  # what asyncpg says of a URL quotes it, password and all
+        raise NotReady(unreadable(database_url)) from None

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urlsplit
 
 import asyncpg
 
 from notifier.domain.errors import NotReady
+
+SETTING = "NOTIFIER_DATABASE_URL"
+ESCAPED = "and a sign like / ? # @ : [ or % in user or password is written as % and two digits (%2F for /)"
+ONE_HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?"
+HOSTS = re.compile(f"{ONE_HOST}(?:,{ONE_HOST})*")
 
 DATA_DIRECTORY = "SELECT current_setting('data_directory')"
 DATABASE_EXISTS = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)"
@@ -45,5 +51,27 @@ async def ensure_database(url: str, name: str) -> None:
 
 
 def address(url: str) -> str:
-    """Host and port of a URL, for messages: no user, no password."""
-    return urlsplit(url).netloc.rpartition("@")[2] or url.partition("?")[0]
+    """Host and port of a URL, for messages; the setting's name where they cannot be told from a password."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return SETTING
+    hosts = parts.netloc.rpartition("@")[2]
+    # an unescaped / ? or # in a password ends the part that holds the host, and the @ comes after it
+    is_cut = "@" in parts.path or "@" in parts.query or "@" in parts.fragment
+    return hosts if HOSTS.fullmatch(hosts) and not is_cut else SETTING
+
+
+def unreadable(url: str) -> str:
+    """What is wrong with a URL that cannot be read, without a word of what stands in it."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return f"{SETTING}: its host cannot be read; an IPv6 address stands in [brackets], {ESCAPED}"
+    if parts.scheme not in ("postgresql", "postgres"):
+        return f"{SETTING} does not begin with postgresql://"
+    if address(url) == SETTING and parts.netloc:
+        return f"{SETTING}: its host or port cannot be read; {ESCAPED}"
+    if parts.query:
+        return f"{SETTING}: one of its arguments, behind the ?, cannot be read"
+    return f"{SETTING} cannot be read; write postgresql://user:password@host:port/database, {ESCAPED}"

@@ -19,6 +19,7 @@ from notifier.domain.errors import NotifierError
 from notifier.embedded.process import log_since, log_size, open_log, read_note
 
 EXIT_REFUSED = 2
+NOT_STARTED = 1_000  # no exit code, which ends at 255
 BACKOFF_FIRST_S = 0.2
 BACKOFF_MAX_S = 5.0
 HEALTHY_AFTER_S = 30.0
@@ -63,22 +64,29 @@ class Child:
         self._parent_fd = parent_fd
         self._changed = changed
         self._ending = asyncio.Event()
+        self._why_not = ""
         self._process: asyncio.subprocess.Process | None = None
 
     async def keep(self) -> None:
-        """Have it run until `end`. Raises ChildFailed when it refuses to, or never once answers."""
-        delay_s, failures = BACKOFF_FIRST_S, 0
+        """Have it run until `end`. Raises ChildFailed when it refuses to, or never once answers.
+
+        One that did answer is started again for ever, whatever it says: everything else still does its work, and
+        what holds it back (a schema in between two builds, a port, a full disk) may pass.
+        """
+        delay_s, attempts, ever_answered = BACKOFF_FIRST_S, 0, False
         while not self._ending.is_set():
             offset, started = log_size(self.log_path), time.monotonic()
             code = await self._live_once()
             if self._ending.is_set():
                 return
-            failures = 0 if self.answers.is_set() else failures + 1
-            if failures and (code == EXIT_REFUSED or failures == START_ATTEMPTS):
+            attempts += 1
+            ever_answered = ever_answered or self.answers.is_set()
+            if not ever_answered and (code == EXIT_REFUSED or attempts == START_ATTEMPTS):
                 raise ChildFailed(self._last_words(offset, code), refused=code == EXIT_REFUSED)
             if time.monotonic() - started > HEALTHY_AFTER_S:
                 delay_s = BACKOFF_FIRST_S
-            log.warning("child.ended", child=self.spec.name, how=describe(code), again_in_s=delay_s)
+            said = "" if self.answers.is_set() else self._said(offset)
+            log.warning("child.ended", child=self.spec.name, how=describe(code), again_in_s=delay_s, said=said)
             self.answers.clear()
             self.env["NOTIFIER_FAILPOINTS"] = ""  # a test arms one life, not the ones after it
             with contextlib.suppress(TimeoutError):
@@ -112,18 +120,24 @@ class Child:
                 self._process.send_signal(number)
 
     async def _live_once(self) -> int:
-        self._ready_file.unlink(missing_ok=True)
-        with open_log(self.log_path) as output:
-            self._process = process = await asyncio.create_subprocess_exec(
-                *self.spec.argv,
-                *("--ready-file", str(self._ready_file), "--parent-fd", str(self._parent_fd)),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=self._environment(),
-                pass_fds=(self._parent_fd,),
-                start_new_session=True,  # a Ctrl-C is for us; we pass it on in the right order
-            )
+        """Start it and wait for its end; the code of one that could not even be started is NOT_STARTED."""
+        try:
+            self._ready_file.unlink(missing_ok=True)
+            with open_log(self.log_path) as output:
+                self._process = process = await asyncio.create_subprocess_exec(
+                    *self.spec.argv,
+                    *("--ready-file", str(self._ready_file), "--parent-fd", str(self._parent_fd)),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=self._environment(),
+                    pass_fds=(self._parent_fd,),
+                    start_new_session=True,  # a Ctrl-C is for us; we pass it on in the right order
+                )
+        except OSError as error:  # no more processes, no space for a log
+            self._why_not = str(error)
+            return NOT_STARTED
+        self._why_not = ""
         self.pid = process.pid
         self._changed()
         watch = asyncio.create_task(self._watch_ready(process.pid))
@@ -147,15 +161,21 @@ class Child:
         self._changed()
 
     def _last_words(self, offset: int, code: int) -> str:
-        said = log_since(self.log_path, offset)
-        lines = [line for line in said.splitlines() if line.strip()]
+        how, said = describe(code), self._said(offset)
+        return f"{self.spec.name} does not start ({how}): {said}\nIts log: {self.log_path}"
+
+    def _said(self, offset: int) -> str:
+        if self._why_not:
+            return self._why_not
+        lines = [line for line in log_since(self.log_path, offset).splitlines() if line.strip()]
         mine = next((number for number, line in enumerate(lines) if line.startswith("notifier: ")), None)
-        words = "\n".join(lines[mine:] if mine is not None else lines[-12:]).removeprefix("notifier: ")
-        return f"{self.spec.name} does not start ({describe(code)}): {words}\nIts log: {self.log_path}"
+        return "\n".join(lines[mine:] if mine is not None else lines[-12:]).removeprefix("notifier: ")
 
 
 def describe(code: int) -> str:
     """How a process ended, in words."""
+    if code == NOT_STARTED:
+        return "not started"
     if code >= 0:
         return f"exit code {code}"
     try:

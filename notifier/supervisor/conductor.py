@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from notifier.domain.errors import NotifierError
+from notifier.domain.errors import NotifierError, NotReady
 from notifier.embedded.process import birth, write_private
 from notifier.settings import Scope, Settings
 from notifier.supervisor import screen
@@ -102,7 +102,8 @@ class Supervisor:
     async def work(self, started: float) -> None:
         """Start everything, say so, and keep it alive until cancelled."""
         if self._ready_file:
-            self._ready_file.unlink(missing_ok=True)  # what an earlier run wrote is not true any more
+            with self._refusing_ready_file():
+                self._ready_file.unlink(missing_ok=True)  # what an earlier run wrote is not true any more
         await await_ports(self._settings, self._home, with_mock=self._with_mock)
         async with asyncio.TaskGroup() as self._keepers:
             if self._with_mock:
@@ -112,7 +113,8 @@ class Supervisor:
             self._start_processes()
             await self._answers()
             self._up = True
-            self._write_ready_file()
+            with self._refusing_ready_file():
+                self._write_ready_file()
             self._announce(time.monotonic() - started)
             self._keepers.create_task(self._databases.watch(self._databases_changed))
 
@@ -175,6 +177,13 @@ class Supervisor:
         self._children_changed()
 
     # What others read
+
+    @contextlib.contextmanager
+    def _refusing_ready_file(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise NotReady(f"cannot write --ready-file {self._ready_file}: {error.strerror}") from error
 
     def _write_ready_file(self) -> None:
         if self._ready_file:

@@ -18,7 +18,7 @@ from pathlib import Path
 import structlog
 
 from notifier.domain.errors import NotReady
-from notifier.embedded.process import birth, explained, make_data_dir, make_once, port_is_free, read_note
+from notifier.embedded.process import birth, explained, make_data_dir, make_once, make_own_dir, port_is_free, read_note
 from notifier.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -74,7 +74,7 @@ def open_home(path: Path) -> Iterator[Home]:
                 ),
             )
             for directory in (home.logs, home.ready_files):
-                make_data_dir(directory)
+                make_own_dir(directory)
         yield home
     finally:
         os.close(handle)

@@ -73,6 +73,6 @@ async def _ledger(data_dir: Path) -> AsyncIterator[Ledger]:
 
 def _url(runner: web.AppRunner) -> str:
     host, port = runner.addresses[0][:2]
-    if host in {"0.0.0.0", "::"}:  # noqa: S104  listening everywhere: this is where it is reached from here
-        host = "127.0.0.1"
+    # listening everywhere: this is where it is reached from here
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import fcntl
 import os
 import sqlite3
@@ -22,16 +24,25 @@ T = TypeVar("T")
 
 
 class Ledger:
-    """Opened once per data directory; writes go through one thread, reads through another."""
+    """Opened once per data directory; writes go through one thread, reads through another.
+
+    Names and addresses are in it: nobody but its owner can read it. Raises OSError when the directory is in use, or
+    is none, or what is in it cannot be read.
+    """
 
     def __init__(self, data_dir: Path) -> None:
-        data_dir.mkdir(parents=True, exist_ok=True)
+        _make_private(data_dir)
         self._lock = _lock(data_dir / "mock.lock")
         path = data_dir / "mock.sqlite3"
-        writer = _connect(path)
-        writer.executescript(SCHEMA)
-        self._reader = _connect(path)
-        self._reader.execute("PRAGMA query_only = on")
+        try:
+            _close_to_others(path)
+            writer = _connect(path)
+            writer.executescript(SCHEMA)
+            self._reader = _connect(path)
+            self._reader.execute("PRAGMA query_only = on")
+        except sqlite3.Error as error:
+            os.close(self._lock)
+            raise OSError(f"{path} cannot be used ({error}): move it away to begin with an empty inbox") from error
         self._committer = Committer(writer)
         self._readers = ThreadPoolExecutor(1, thread_name_prefix="mock-reader")
 
@@ -83,6 +94,27 @@ class Ledger:
         self._reader.close()
         self._committer.close()
         os.close(self._lock)
+
+
+def _make_private(directory: Path) -> None:
+    """Make a directory, and those above it, for their owner only; whatever the umask is."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)
+    if not directory.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
+    if directory.stat().st_uid == os.geteuid():
+        directory.chmod(0o700)
+
+
+def _close_to_others(path: Path) -> None:
+    """SQLite makes its files as open as the umask lets it, and those beside the first as open as that one."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.fchmod(file, 0o600)
+    os.close(file)
+    for suffix in ("-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).chmod(0o600)
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -39,7 +39,7 @@ async def _hundred(stack: Stack) -> None:
 
 async def test_redis_flushed_frozen_and_stopped_under_load(tmp_path: Path, database_url: str) -> None:
     folder = tmp_path / "valkey"
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     valkey = await embedded.start_valkey(folder)
     try:
         async with open_stack(tmp_path, database_url, valkey.url) as stack:

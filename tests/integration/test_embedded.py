@@ -21,6 +21,7 @@ from notifier import embedded
 from notifier.domain.errors import NotReady
 from notifier.embedded import place as places
 from notifier.embedded import process as processes
+from notifier.supervisor.home import open_home
 from tests.support.poll import eventually
 
 pytestmark = pytest.mark.database
@@ -145,11 +146,29 @@ async def test_valkey_is_adopted_and_replaced(data_dir: Path) -> None:
     await embedded.stop(third)
 
 
+async def test_a_valkey_of_ours_that_does_not_answer_is_ended_and_replaced(data_dir: Path) -> None:
+    first = await embedded.start_valkey(data_dir)
+    os.kill(first.pid, signal.SIGSTOP)
+    second = await embedded.start_valkey(data_dir)
+    assert second.pid != first.pid
+    assert not embedded.alive(first)
+    await embedded.stop(second)
+
+
+async def test_a_stopped_server_is_heard_to_the_end(data_dir: Path) -> None:
+    server = await start(data_dir)
+    os.kill(server.pid, signal.SIGSTOP)
+    await asyncio.wait_for(embedded.stop(server), 10)
+    assert not embedded.alive(server)
+    assert "database system is shut down" in (data_dir / "logs" / "postgres.log").read_text()
+
+
 async def test_a_noted_valkey_that_is_not_ours_is_not_adopted(data_dir: Path, valkey: embedded.Server) -> None:
     _made(data_dir)
     (data_dir / "valkey.json").write_text(json.dumps({"pid": valkey.pid, "port": valkey.port, "born": valkey.born}))
     server = await embedded.start_valkey(data_dir)
     assert server.pid != valkey.pid
+    assert embedded.alive(valkey)
     await embedded.stop(server)
 
 
@@ -171,6 +190,32 @@ async def test_a_file_in_place_of_the_directory_is_named(tmp_path: Path) -> None
     for act in (embedded.start_postgres, embedded.start_valkey):
         with pytest.raises(NotReady, match="data is not a directory: set NOTIFIER_DATA_DIR"):
             await act(tmp_path / "data")
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702, 0o1777])
+async def test_a_directory_that_others_may_write_is_refused_with_advice(data_dir: Path, mode: int) -> None:
+    data_dir.mkdir()
+    data_dir.chmod(mode)
+    for act in (embedded.start_postgres, embedded.start_valkey):
+        with pytest.raises(NotReady, match=f"others may write in {data_dir}.*chmod go-w {data_dir}.*NOTIFIER_DATA_DIR"):
+            await act(data_dir)
+    assert not list(data_dir.iterdir())
+
+
+def test_a_directory_that_others_may_read_stays_so_and_what_we_make_in_it_is_closed(data_dir: Path) -> None:
+    data_dir.mkdir()
+    (data_dir / "logs").mkdir()
+    for path in (data_dir, data_dir / "logs"):
+        path.chmod(0o755)
+    before = os.umask(0)
+    try:
+        with open_home(data_dir) as home:
+            made = [home.path, *home.path.rglob("*")]
+            modes = {str(path.relative_to(home.path)): path.stat().st_mode & 0o777 for path in made}
+    finally:
+        os.umask(before)
+    files = ("lock", "api_key", "login_webhook_secret")
+    assert modes == {".": 0o755, "logs": 0o700, "run": 0o700} | dict.fromkeys(files, 0o600)
 
 
 async def test_without_the_wheels_the_way_out_is_named(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import pytest
 from notifier import embedded
 from notifier.domain.errors import NotReady
 from notifier.embedded import place as places
+from notifier.embedded import process as processes
 from tests.support.servers import remove_data
 
 # Not marked `database`: half of it is skipped wherever it runs, and must be.
@@ -33,8 +34,9 @@ async def test_as_root_everything_is_in_one_private_place_of_the_other_account(d
     assert place.account is not None
     assert psutil.Process(server.pid).uids().real == place.account.uid
     assert place.root.parent == places.SHARED
-    found = place.root.lstat()
-    assert (found.st_uid, found.st_mode & 0o777) == (place.account.uid, 0o700)
+    assert _owner_and_mode(place.root) == (0, 0o711)
+    assert _owner_and_mode(place.data) == (place.account.uid, 0o700)
+    assert {path.name for path in place.root.iterdir() if path.lstat().st_uid != 0} == {"data"}
     assert places.find_place(_made(data_dir.with_name("other"))).root != place.root
     await embedded.stop(server)
     remove_data(data_dir.with_name("other"))
@@ -52,22 +54,26 @@ async def test_as_root_programs_nobody_can_reach_are_copied_and_nothing_else_cha
             shutil.copytree(wheel.with_name(name), closed / name)
     monkeypatch.setattr(places, "find_wheel", lambda: closed / wheel.name)
     server = await start(data_dir)
-    assert psutil.Process(server.pid).exe().startswith(str(places.SHARED))
+    program = Path(psutil.Process(server.pid).exe())
+    assert program.is_relative_to(places.SHARED)
+    around = [path for path in (program, *program.parents) if path.is_relative_to(places.SHARED)]
+    assert {path.lstat().st_uid for path in around} == {0}  # the account can neither alter nor replace it
+    assert not [path for path in around if path != places.SHARED and path.lstat().st_mode & 0o022]
     assert closed.stat().st_mode & 0o777 == 0o700
     await embedded.stop(server)
 
 
 @as_root
-@pytest.mark.parametrize("trap", ["symlink", "other owner", "open"])
+@pytest.mark.parametrize("trap", ["symlink", "other owner", "its own", "open"])
 async def test_as_root_a_place_that_somebody_prepared_is_refused(data_dir: Path, tmp_path: Path, trap: str) -> None:
     root = places._shared_root(_made(data_dir), places.SHARED)
     try:
         if trap == "symlink":
             root.symlink_to(tmp_path)
         else:
-            root.mkdir(mode=0o700)
-            os.chown(root, 4242 if trap == "other owner" else places._account(root).uid, -1)
-            root.chmod(0o700 if trap == "other owner" else 0o755)
+            root.mkdir()
+            os.chown(root, {"other owner": 4242, "its own": places._account(root).uid, "open": 0}[trap], -1)
+            root.chmod(0o733 if trap == "open" else 0o700)
         with pytest.raises(NotReady, match="is not what was left there"):
             await start(data_dir)
     finally:
@@ -140,6 +146,25 @@ def _ordinary_user() -> tuple[int, list[str]]:
             continue
         return 65534, [python]
     pytest.skip("no Python here that an ordinary user could start")
+
+
+@as_root
+async def test_as_root_nothing_is_given_away_by_a_name_that_could_be_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_away: list[str] = []
+    monkeypatch.setattr(os, "chown", lambda *_, **__: pytest.fail("by name"))
+    monkeypatch.setattr(os, "fchown", lambda fd, uid, gid: given_away.append(os.readlink(f"/proc/self/fd/{fd}")))
+    (tmp_path / "file").symlink_to(tmp_path / "victim")
+    processes.write_private(tmp_path / "file", "secret", owner=processes.Account("nobody", 65534, 65534))
+    assert given_away == [f"{tmp_path / 'file'}.{os.getpid()}.new"]
+    assert not (tmp_path / "victim").exists()
+    assert (tmp_path / "file").read_text() == "secret"
+
+
+def _owner_and_mode(path: Path) -> tuple[int, int]:
+    found = path.lstat()
+    return found.st_uid, found.st_mode & 0o777
 
 
 def _made(path: Path) -> Path:

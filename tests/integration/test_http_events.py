@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
+from notifier.store import migrate
 from tests.support.api import LOGIN_SECRETS, Answer, Api
 
 SIGNUP = {"id": "e1", "type": "user.signed_up", "user": {"id": "u_1", "email": "ada@example.com"}}
@@ -255,3 +256,18 @@ async def test_health_needs_no_key(api: Api) -> None:
     assert 'notifier_notifications{state="pending"} 1.0' in text
     assert 'notifier_events_total{outcome="accepted",type="user.signed_up"}' in text
     assert "u_1" not in text
+
+
+@pytest.mark.parametrize(("revision", "status"), [("9999", 200), ("0000", 503), (None, 503)])
+async def test_an_api_stays_ready_while_the_next_build_migrates(
+    api: Api, revision: str | None, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = migrate.head()
+    monkeypatch.setattr(migrate, "_chain", lambda _: {"0000": None, ours: "0000"})
+    if revision:
+        await api.conn.execute("UPDATE alembic_version SET version_num = $1", revision)
+    else:
+        await api.conn.execute("DELETE FROM alembic_version")
+    ready = await api.get("/readyz", key=None)
+    assert ready.status == status, ready.body
+    assert (ready.body["status"] == "ready") == (status == 200)

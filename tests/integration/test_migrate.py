@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import os
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +17,9 @@ import asyncpg
 import pytest
 
 from notifier.domain.errors import NotReady
-from notifier.store import migrate
+from notifier.settings import Settings
+from notifier.store import migrate, probe
+from notifier.store.database import open_database
 
 HEADER = "from alembic import op\nrevision = {revision!r}\ndown_revision = {before!r}\n\ndef upgrade():\n"
 
@@ -81,7 +88,7 @@ async def test_a_url_may_carry_arguments(empty_database_url: str, tmp_path: Path
     ("change", "text"),
     [
         (lambda url: "postgresql://127.0.0.1:1/x", "no PostgreSQL answers at 127.0.0.1:1"),
-        (lambda url: "postgresql://127.0.0.1:port/x", "cannot read NOTIFIER_DATABASE_URL"),
+        (lambda url: "postgresql://127.0.0.1:port/x", "NOTIFIER_DATABASE_URL: its host or port cannot be read"),
         (lambda url: url.replace("@", "wrong@"), "does not let us in.*NOTIFIER_DATABASE_URL"),
         (lambda url: url + "_that_is_not_there", "does not let us in.*does not exist"),
     ],
@@ -92,6 +99,63 @@ async def test_a_server_that_cannot_be_used_is_named_without_its_password(
     with pytest.raises(NotReady, match=text) as caught:
         await migrate.migrate(change(empty_database_url))
     assert empty_database_url.split(":")[2].split("@")[0] not in str(caught.value)
+
+
+UNREADABLE = [
+    ("postgresql://me:geh/eim@host/db", "host or port"),
+    ("postgresql://me:geh?eim@host/db", "host or port"),
+    ("postgresql://me:geh#eim@host/db", "host or port"),
+    ("postgresql://me:12/geheim@host/db", "host or port"),
+    ("postgresql://me:geh[eim@host/db", "host cannot be read"),
+    ("postgresql://me:geheim@host:geheim/db", "host or port"),
+    ("postgresql://me:geheim@host:99999999/db", "host or port"),
+    ("mysql://me:geheim@host/db", "does not begin with postgresql://"),
+    ("me:geheim@host/db", "does not begin with postgresql://"),
+    ("host=h password=geheim", "does not begin with postgresql://"),
+    ("postgresql://me:geheim@127.0.0.1:1/db?sslmode=geheim", "arguments"),
+]
+
+
+@pytest.mark.parametrize(("url", "words"), UNREADABLE)
+async def test_a_url_that_cannot_be_read_is_never_quoted(url: str, words: str) -> None:
+    for act in (migrate.migrate(url), migrate.check(url), open_database(Settings(database_url=url))):
+        with pytest.raises(NotReady, match="NOTIFIER_DATABASE_URL") as caught:
+            await act
+        for error in (caught.value, caught.value.__cause__):
+            assert not re.search("geh|eim", str(error))
+    assert words in probe.unreadable(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "where"),
+    [
+        ("postgresql://me:secret@db.example:5432/x", "db.example:5432"),
+        ("postgresql://me:s@cret@[::1]:5432/x", "[::1]:5432"),
+        ("postgresql://a:1,b:2/x", "a:1,b:2"),
+        ("postgresql:///x?host=/run/postgresql", "NOTIFIER_DATABASE_URL"),
+        ("postgresql://me:pass/word@db/x", "NOTIFIER_DATABASE_URL"),
+    ],
+)
+def test_an_address_is_what_is_surely_no_password(url: str, where: str) -> None:
+    assert probe.address(url) == where
+
+
+def test_somebody_elses_migrations_are_not_taken_for_ours(tmp_path: Path) -> None:
+    foreign = tmp_path / "migrations"
+    (foreign / "versions").mkdir(parents=True)
+    (foreign / "__init__.py").write_text("raise SystemExit('imported')\n")
+    script = "from notifier.store import migrate; print(migrate.migrations(), migrate.head())"
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    argv = [sys.executable, "-c", script]
+    done = subprocess.run(argv, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == (f"{migrate.migrations()} {migrate.head()}\n", "")
+
+
+def test_without_migrations_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migrate, "BESIDE_US", tmp_path)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(NotReady, match=r"migrations are missing.*Reinstall"):
+        migrate.migrations.__wrapped__()
 
 
 def test_an_old_server_is_refused() -> None:

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from notifier.domain.errors import NotReady
+from notifier.runtime import open_runtime
 from notifier.settings import Settings
 from notifier.status import show
 from tests.support.api import Api
@@ -35,3 +36,14 @@ async def test_it_counts_and_names_who_works(api: Api, capsys: pytest.CaptureFix
 async def test_a_database_without_the_schema_is_said_in_words(empty_database_url: str) -> None:
     with pytest.raises(NotReady, match="notifier migrate"):
         await asyncio.to_thread(show, Settings(database_url=empty_database_url), json=False)
+
+
+async def test_a_newer_schema_is_not_to_be_migrated(api: Api) -> None:
+    await api.conn.execute("UPDATE alembic_version SET version_num = '9999'")
+    settings = api.runtime.settings
+    with pytest.raises(NotReady, match="9999, which this build does not know") as caught:
+        await asyncio.to_thread(show, settings, json=False)
+    assert "notifier migrate" not in str(caught.value)
+    with pytest.raises(NotReady, match="9999, which this build does not know"):
+        async with open_runtime(settings, "worker"):
+            pytest.fail("it opened")

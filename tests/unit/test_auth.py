@@ -12,6 +12,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from notifier.domain.errors import SettingsError
 from notifier.http.auth import SIGNATURES_MAX, TOLERANCE_S, Actor, DatabaseClock, Keys, WebhookDoor
@@ -60,6 +61,14 @@ def test_no_header_and_no_keys_are_401() -> None:
     assert turned_away().status == 401
     with pytest.raises(Problem):
         Keys(Settings()).require(make_mocked_request("GET", "/", headers={"Authorization": "Bearer "}), "read")
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Bearer   ", "bearer \t"])
+def test_no_key_is_no_key_even_where_an_empty_one_was_configured(header: str) -> None:
+    keys = Keys(Settings.model_construct(api_keys={SecretStr(""): frozenset({"read"})}))
+    with pytest.raises(Problem) as caught:
+        keys.require(make_mocked_request("GET", "/", headers={"Authorization": header}), "read")
+    assert caught.value.status == 401
 
 
 def test_a_valid_key_without_the_scope_is_403_and_names_it() -> None:

@@ -140,8 +140,101 @@ def test_moved_time_is_refused_with_a_real_provider(monkeypatch: pytest.MonkeyPa
         ({"MOCK_FAMILY": "some"}, "NOTIFIER_MOCK_FAMILY: "),
         ({"API_KEYS": "secret"}, "NOTIFIER_API_KEYS: not valid JSON"),
         ({"API_KEYS": '{"k": ["everything"]}'}, "NOTIFIER_API_KEYS: "),
+        ({"API_KEYS": '{"": ["read"]}'}, "NOTIFIER_API_KEYS: a key is empty"),
+        ({"API_KEYS": '{"good": ["read"], " \\t": ["read"]}'}, "NOTIFIER_API_KEYS: a key is empty"),
+        ({"API_KEYS": '{"k1 ": ["read"]}'}, "NOTIFIER_API_KEYS: a key has white space around it"),
+        ({"API_KEYS": '{"k\\u0007": ["read"]}'}, "NOTIFIER_API_KEYS: a key has"),
+        ({"API_KEYS": '{"k\\ud800": ["read"]}'}, "NOTIFIER_API_KEYS: "),
         ({"LOGIN_WEBHOOK_SECRETS": "[not json"}, "NOTIFIER_LOGIN_WEBHOOK_SECRETS: Expecting value"),
     ],
 )
 def test_a_senseless_value_is_named(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], text: str) -> None:
     assert text in refused(monkeypatch, **settings)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "127.0.0.1:8025",
+        "mock",
+        "ftp://mock",
+        "http://",
+        "http://:8025",
+        "http://mock:0",
+        "http://mock:65536",
+        "http://mock:port",
+        "http://user:secret@mock",
+        "http://mock/base",
+        "http://mock?x=1",
+        "http://mo ck",
+        "http://mock\nx",
+        "http://[::1",
+        "http://[1.2]:80",
+        "http://::1:80",
+    ],
+)
+def test_a_mock_url_that_is_none_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    text = refused(monkeypatch, MOCK_URL=url)
+    assert text.startswith("NOTIFIER_MOCK_URL: give http://host[:port]")
+    assert "secret" not in text
+
+
+@pytest.mark.parametrize("url", ["http://mock", "https://mock.example:8025", "http://[::1]:8025", "HTTP://10.0.0.1:80"])
+def test_a_mock_url_is_taken_without_the_slash_at_its_end(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    assert given(monkeypatch, MOCK_URL=f"{url}/").mock_address == url
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8025"),
+        ("0.0.0.0", "http://127.0.0.1:8025"),
+        ("localhost", "http://127.0.0.1:8025"),
+        ("", "http://127.0.0.1:8025"),
+        ("::", "http://[::1]:8025"),
+        ("::1", "http://[::1]:8025"),
+        ("fd00::7", "http://[fd00::7]:8025"),
+        ("10.0.0.7", "http://10.0.0.7:8025"),
+    ],
+)
+def test_without_a_mock_url_the_mock_is_where_ours_would_listen(
+    monkeypatch: pytest.MonkeyPatch, host: str, address: str
+) -> None:
+    assert given(monkeypatch, HOST=host).mock_address == address
+    assert given(monkeypatch, MOCK_URL="").mock_address == address
+
+
+@pytest.mark.parametrize(
+    "sender",
+    [
+        "hello@example.com",
+        "Notifier <hello@example.com>",
+        "Acme Inc. <hello@example.com>",
+        "Größe & Söhne <hello@example.com>",
+        '"Acme, Inc. (EU)" <hello@example.com>',
+        "<hello@example.com>",
+    ],
+)
+def test_a_sender_is_one_address_with_a_name_or_without(monkeypatch: pytest.MonkeyPatch, sender: str) -> None:
+    assert given(monkeypatch, MAIL_FROM=sender).mail_from == sender
+
+
+@pytest.mark.parametrize(
+    "sender",
+    [
+        "",
+        "nobody",
+        "Notifier",
+        "Notifier <>",
+        "Notifier <hello>",
+        "a@example.com, b@example.com",
+        "A <a@example.com>, B <b@example.com>",
+        "Acme, Inc. <hello@example.com>",
+        "A <a@example.com> and more",
+        "A <a@example.com>\r\nBcc: b@example.com",
+        "A\tB <a@example.com>",
+        "A\u2028B <a@example.com>",
+    ],
+)
+def test_a_sender_that_no_mail_may_have_is_refused(monkeypatch: pytest.MonkeyPatch, sender: str) -> None:
+    assert refused(monkeypatch, MAIL_FROM=sender).startswith("NOTIFIER_MAIL_FROM: ")

@@ -16,8 +16,10 @@ OPERATIONS = (
         TAG,
         "Whether requests would be served",
         {
-            200: Answer("The database answers and has the schema. Redis away is only remarked on.", ReadyOut),
-            503: Answer("The database is away or has another schema.", ReadyOut),
+            200: Answer(
+                "The database answers and has the schema, or a later one. Redis away is only remarked on.", ReadyOut
+            ),
+            503: Answer("The database is away, or its schema is too old.", ReadyOut),
         },
     ),
     Operation(
