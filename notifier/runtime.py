@@ -16,7 +16,7 @@ from notifier import observe
 from notifier.coordination.client import RedisClient
 from notifier.coordination.lease import Leases
 from notifier.coordination.wakeup import Wakeup
-from notifier.domain.errors import NotReady, SettingsError
+from notifier.domain.errors import SettingsError
 from notifier.domain.journey import Journeys
 from notifier.domain.message import Template
 from notifier.ids import new_id
