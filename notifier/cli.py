@@ -170,7 +170,12 @@ def status(json: Annotated[bool, typer.Option("--json", help="For programs.")] =
     if not settings.database_url:
         from notifier.embedded import noted_url
 
-        settings = settings.model_copy(update={"database_url": noted_url(settings.data_dir)})
+        if (noted := noted_url(settings.data_dir)) is None:
+            _refuse(
+                f"NOTIFIER_DATABASE_URL is not set, and no `notifier run` has kept a database in {settings.data_dir}: "
+                "name the one, or the other with NOTIFIER_DATA_DIR"
+            )
+        settings = settings.model_copy(update={"database_url": noted})
     raise typer.Exit(importlib.import_module("notifier.status").show(settings, json=json))
 
 

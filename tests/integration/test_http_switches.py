@@ -135,6 +135,8 @@ async def test_invariants_count_what_they_say_they_count(api: Api) -> None:
              FROM attempts WHERE notification_id <> $1""",
         canceled,
     )
+    assert (await counted())["I2"] == 0, "the same mail, told twice"
+    await api.conn.execute("UPDATE attempts SET provider_message_id = 'another' WHERE generation = 2")
     assert (await counted())["I2"] == 1
     await api.conn.execute("DELETE FROM deliveries WHERE id = $1", sending)
     assert (await counted())["I0"] == 1

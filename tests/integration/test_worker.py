@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import asyncpg
 import pytest
@@ -507,14 +506,14 @@ async def test_a_result_that_cannot_be_written_keeps_no_other_one(bench: Bench) 
     for number in range(5):
         await bench.rig.accept(SIGNUP, f"u{number}")
     claims = await bench.claim(bench.runtime.process_id, ttl_s=30)
-    done: list[UUID] = []
+    done: list[Claim] = []
     settler = Settler(bench.runtime, done.extend)
     for index, claim in enumerate(claims):
         settlement = replace(SENT, message_id="\x00" if index == 2 else "m_1")
         settler.put(Result(claim, settlement, a_call(settlement), "worker:x"))
     async with background(settler.run()):
         await settler.drained()
-    assert sorted(done) == sorted(claim.id for claim in claims)
+    assert sorted(claim.id for claim in done) == sorted(claim.id for claim in claims)
     assert await bench.rig.value("SELECT count(*) FROM settlements") == 4
     assert await bench.rig.value("SELECT id FROM deliveries") == claims[2].id
 
