@@ -16,7 +16,7 @@ run: ## start everything; ARGS go to `notifier run`
 
 test: ## all tests; ARGS go to pytest, e.g. ARGS="-n 0 -x tests/integration"
 	@scripts/venv dev
-	@.venv/bin/python -m pytest -n 2 $(ARGS)
+	@.venv/bin/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 check: ## format, lint, types, import rules, unit tests
 	@scripts/check

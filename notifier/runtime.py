@@ -151,6 +151,8 @@ async def background(*loops: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
             raise failed[0] from None
         raise
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        left = set(tasks)
+        while left:  # a library may swallow one cancel; the end of a process must not depend on it
+            for task in left:
+                task.cancel()
+            _, left = await asyncio.wait(left, timeout=0.5)

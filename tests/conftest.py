@@ -52,7 +52,7 @@ async def _make_template(postgres: embedded.Server) -> None:
 async def database_url(postgres: embedded.Server, template: str) -> AsyncIterator[str]:
     """A migrated database of the test's own, dropped afterwards whoever is still connected."""
     name = f"test_{uuid.uuid4().hex[:12]}"
-    await on_server(postgres, f"CREATE DATABASE {name} TEMPLATE {template}")
+    await on_server(postgres, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
     yield database_of(postgres, name)
     await on_server(postgres, f"DROP DATABASE {name} WITH (FORCE)")
 

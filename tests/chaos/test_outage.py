@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.stack import open_stack, until, users
 
-OUTAGE_S = 8.0
+OUTAGE_S = 4.0
 PEOPLE = 200
 
 

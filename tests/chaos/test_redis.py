@@ -44,10 +44,11 @@ async def test_redis_flushed_frozen_and_stopped_under_load(tmp_path: Path, datab
     try:
         async with open_stack(tmp_path, database_url, valkey.url) as stack:
             await stack.start_all(workers=2)
-            flushing = asyncio.create_task(_flush(valkey.url))
+            enough = asyncio.Event()
+            flushing = asyncio.create_task(_flush(valkey.url, enough))
             await _hundred(stack)
-            flushing.cancel()
-            await asyncio.gather(flushing, return_exceptions=True)
+            enough.set()
+            await flushing
             os.kill(valkey.pid, signal.SIGSTOP)
             await _hundred(stack)
             os.kill(valkey.pid, signal.SIGCONT)
@@ -59,9 +60,9 @@ async def test_redis_flushed_frozen_and_stopped_under_load(tmp_path: Path, datab
         await embedded.stop(valkey)
 
 
-async def _flush(url: str) -> None:
+async def _flush(url: str, enough: asyncio.Event) -> None:
     async with Redis.from_url(url) as client:
-        while True:
+        while not enough.is_set():
             await client.flushall()
             await asyncio.sleep(0.01)
 
