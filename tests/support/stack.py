@@ -78,6 +78,7 @@ class Stack:
     folder: Path
     environ: dict[str, str]
     http: aiohttp.ClientSession
+    parent_fd: int  # its other end is ours: if the test run is killed, what it started stops by itself
     processes: list[Process] = field(default_factory=list)
 
     async def start(self, command: str, name: str = "", **settings: str) -> Process:
@@ -89,6 +90,7 @@ class Stack:
         with log.open("ab") as output:
             handle = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "notifier", command, "--ready-file", str(ready_file),
+                "--parent-fd", str(self.parent_fd), pass_fds=[self.parent_fd],
                 env={**self.environ, **own}, stdout=output, stderr=output, start_new_session=True,
             )  # fmt: skip
         process = Process(name, handle, ready_file, log)
@@ -274,11 +276,14 @@ async def open_stack(folder: Path, database_url: str, redis_url: str, **settings
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=200), timeout=aiohttp.ClientTimeout(total=30)
     ) as http:
-        stack = Stack(folder, environ, http)
+        parent_fd, our_end = os.pipe()
+        stack = Stack(folder, environ, http, parent_fd)
         try:
             yield stack
         finally:
             await stack.close()
+            os.close(parent_fd)
+            os.close(our_end)
 
 
 def users(number: int, prefix: str = "u") -> list[str]:
