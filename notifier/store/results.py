@@ -59,7 +59,7 @@ _RECORD_CALLS = """
 SETTLE = f"""
     WITH t AS MATERIALIZED (SELECT * FROM {_RESULT_COLUMNS}),
     l AS MATERIALIZED (
-        SELECT t.id, t.state AS new_state, t.reason AS new_reason, t.doubt AS new_doubt, t.evidence, t.message_id,
+        SELECT t.id, t.state AS new_state, t.reason AS new_reason, t.evidence, t.message_id,
                t.decided_by, d.user_id, d.kind, d.generation,
                CASE WHEN t.counted THEN d.attempts ELSE greatest(d.attempts - 1, 0) END AS attempts,
                d.entered_at, d.claimed_by, d.claimed_at, d.doubt_since, d.provider,
