@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any, Literal
 from uuid import UUID
 
+import providers
 from notifier import observe
 from notifier.coordination.client import RedisClient
 from notifier.coordination.lease import Leases
@@ -24,8 +25,8 @@ from notifier.journeys import load_journeys, load_templates
 from notifier.settings import Settings
 from notifier.store import installation, migrate, templates, workers
 from notifier.store.database import RETRYABLE, UNAVAILABLE, Database, open_database
-from providers import build
 from providers.base import Provider
+from providers.mail_server import MailServer
 
 HEARTBEAT_S = 5.0
 
@@ -82,15 +83,35 @@ async def open_runtime(settings: Settings, role: Role) -> AsyncIterator[Runtime]
 
 
 def way_out(settings: Settings) -> Provider:
-    """Make the provider the settings name; it opens nothing before its first call."""
-    return build(
-        settings.provider,
+    """Make the provider the settings name; it opens nothing before its first call. Raises SettingsError."""
+    if settings.provider == "smtp":
+        return providers.smtp_provider(_mail_server(settings), timeout_s=settings.provider_timeout_s)
+    return providers.mock_provider(
         base_url=settings.mock_address,
         api_key=settings.mock_api_key.get_secret_value(),
         family=settings.mock_family,
         window=timedelta(seconds=settings.mock_window_s),
         timeout_s=settings.provider_timeout_s,
         concurrency=settings.worker_concurrency,
+    )
+
+
+def _mail_server(settings: Settings) -> MailServer:
+    if settings.smtp_host is None:
+        raise SettingsError("NOTIFIER_SMTP_HOST is not set: NOTIFIER_PROVIDER=smtp needs a mail server to talk to")
+    if settings.smtp_ca_file is not None and not settings.smtp_ca_file.is_file():
+        raise SettingsError(f"NOTIFIER_SMTP_CA_FILE: there is no file {settings.smtp_ca_file}")
+    protection = settings.smtp_protection
+    return MailServer(
+        host=settings.smtp_host.strip("[]"),
+        port=settings.smtp_port or {"starttls": 587, "tls": 465, "none": 25}[protection],
+        protection=protection,
+        ca_file=settings.smtp_ca_file,
+        username=settings.smtp_username,
+        password=settings.smtp_password.get_secret_value() if settings.smtp_password else None,
+        hello_name=settings.smtp_hello_name,
+        key_header=settings.smtp_key_header,
+        key_window=timedelta(seconds=settings.smtp_key_window_s),
     )
 
 

@@ -23,6 +23,8 @@ from providers.base import Family
 PREFIX = "NOTIFIER_"
 ENV_FILE = ".env"
 BASE_URL = re.compile(r"https?://(?:\[([0-9A-Fa-f:.]+)\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?", re.IGNORECASE)
+HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,75}")
+OUR_HEADERS = {"from", "to", "subject", "date", "message-id", "auto-submitted", "mime-version"}
 SENDER = re.compile(r'(?:"[^"\\]*" *|[^"\\<>()\[\]@,;:]*)<([^<>]+)>')
 
 Scope = Literal["events", "read", "operate"]
@@ -60,11 +62,32 @@ class Settings(BaseSettings):
     )
 
     # The way out
-    provider: Literal["mock"] = Field("mock", description="which provider takes the mails")
+    provider: Literal["mock", "smtp"] = Field("mock", description="which provider takes the mails")
     mock_url: str | None = Field(None, description="unset: http://127.0.0.1:MOCK_PORT")
     mock_api_key: SecretStr = Field(SecretStr("re_mock"), description="the mock takes any key")
     mock_family: Family = Field(Family.REJECT, description="what the service may assume of the mock's keys")
     mock_window_s: Seconds = Field(86_400, description="how long the mock surely remembers a key")
+
+    # PROVIDER=smtp
+    smtp_host: str | None = Field(None, description="the mail server; unset under `run`: the mock's own listener")
+    smtp_port: int | None = Field(None, ge=1, le=65_535, description="unset: 587 (starttls), 465 (tls) or 25 (none)")
+    smtp_security: Literal["starttls", "tls", "none"] | None = Field(
+        None, description="unset: tls on port 465, none to this machine, starttls to any other"
+    )
+    smtp_ca_file: Path | None = Field(None, description="PEM; unset: the authorities this system trusts")
+    smtp_username: str | None = Field(None, description="unset: no login")
+    smtp_password: SecretStr | None = Field(None, description="goes with SMTP_USERNAME")
+    smtp_pool_size: int = Field(10, ge=1, le=500, description="connections per worker, each with one mail at a time")
+    smtp_hello_name: str | None = Field(None, description="what we call ourselves (EHLO); unset: the host's name")
+    smtp_key_header: str | None = Field(
+        None, description="header that carries our key to a relay that knows it, e.g. Resend-Idempotency-Key"
+    )
+    smtp_key_window_s: float = Field(
+        0,
+        ge=0,
+        le=31_536_000,
+        description="how long that relay surely drops a second mail under one key; 0: it does not",
+    )
 
     # Addresses
     host: str = Field("127.0.0.1", description="address every server listens on")
@@ -147,6 +170,41 @@ class Settings(BaseSettings):
             raise ValueError("give http://host[:port] or https://host[:port], and nothing before or behind")
         return text
 
+    @field_validator("smtp_host", "smtp_username", "smtp_hello_name", "smtp_key_header", mode="before")
+    @classmethod
+    def _empty_is_unset(cls, value: object) -> object:
+        return (value.strip() or None) if isinstance(value, str) else value
+
+    @field_validator("smtp_host", "smtp_username", "smtp_hello_name")
+    @classmethod
+    def _check_word(cls, value: str | None) -> str | None:
+        if value is not None and (_has_controls(value) or " " in value):
+            raise ValueError("a space or a control character must not be in it")
+        return value
+
+    @field_validator("smtp_key_header")
+    @classmethod
+    def _check_header(cls, value: str | None) -> str | None:
+        if value is not None and (not HEADER.fullmatch(value) or value.lower() in OUR_HEADERS):
+            raise ValueError("give the name of a header of its own, e.g. Resend-Idempotency-Key")
+        return value
+
+    @model_validator(mode="after")
+    def _check_smtp(self) -> Self:
+        if (self.smtp_username is None) != (self.smtp_password is None):
+            raise ValueError("NOTIFIER_SMTP_USERNAME and NOTIFIER_SMTP_PASSWORD go together: set both or neither")
+        if self.smtp_username and self.smtp_protection == "none" and not _is_here(self.smtp_host):
+            raise ValueError(
+                "NOTIFIER_SMTP_SECURITY=none would send NOTIFIER_SMTP_PASSWORD in clear over the network: "
+                "use starttls or tls"
+            )
+        if self.smtp_key_window_s and not self.smtp_key_header:
+            raise ValueError(
+                "NOTIFIER_SMTP_KEY_WINDOW_S says that the relay knows our keys, but NOTIFIER_SMTP_KEY_HEADER is not "
+                "set: no key would reach it"
+            )
+        return self
+
     @model_validator(mode="after")
     def _check_relations(self) -> Self:
         if self.claim_ttl_s < 2 * self.provider_timeout_s + 1:
@@ -179,6 +237,20 @@ class Settings(BaseSettings):
         return self
 
     @property
+    def slots(self) -> int:
+        """How many claims a worker holds at most: over SMTP a mail without a connection would only wait."""
+        return min(self.worker_concurrency, self.smtp_pool_size) if self.provider == "smtp" else self.worker_concurrency
+
+    @property
+    def smtp_protection(self) -> Literal["starttls", "tls", "none"]:
+        """SMTP_SECURITY, or what suits port and host."""
+        if self.smtp_security is not None:
+            return self.smtp_security
+        if self.smtp_port == 465:
+            return "tls"
+        return "none" if _is_here(self.smtp_host) else "starttls"
+
+    @property
     def mock_address(self) -> str:
         """The mock provider's base URL, without a slash at the end; by default where a mock with our HOST answers."""
         if self.mock_url:
@@ -192,6 +264,16 @@ class Settings(BaseSettings):
 def _has_controls(text: str) -> bool:
     """Whether a character is in it that no header may carry: controls, line ends, half of a pair."""
     return any(unicodedata.category(char) in {"Cc", "Cs", "Zl", "Zp"} for char in text)
+
+
+def _is_here(host: str | None) -> bool:
+    """Whether what is said to this host stays on this machine."""
+    if host is None or host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def _is_port(text: str | None) -> bool:

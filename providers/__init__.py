@@ -1,28 +1,24 @@
-"""The ways out, chosen by name; importing the package costs nothing until one is built."""
+"""The ways out; importing the package costs nothing until one is made."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from providers.base import Family, Provider
 
-NAMES = ("mock",)
+if TYPE_CHECKING:
+    from providers.mail_server import MailServer
+
+NAMES = ("mock", "smtp")
+
+# Imported where they are made: the domain imports providers.base and must not pull in an HTTP client with it.
 
 
-def build(
-    name: str,
-    *,
-    base_url: str,
-    api_key: str,
-    family: Family,
-    window: timedelta,
-    timeout_s: float,
-    concurrency: int,
+def mock_provider(
+    *, base_url: str, api_key: str, family: Family, window: timedelta, timeout_s: float, concurrency: int
 ) -> Provider:
-    """Make the provider called `name`; raises ValueError for a name nobody knows or a URL nobody can call."""
-    if name != "mock":
-        raise ValueError(f"unknown provider {name!r}; there are: {', '.join(NAMES)}")
-    # Imported here: the domain imports providers.base and must not pull in an HTTP client with it.
+    """Make a client of the mock provider; raises ValueError for a URL nobody can call."""
     from providers.mock_client import MockProvider
 
     return MockProvider(
@@ -33,3 +29,10 @@ def build(
         timeout_s=timeout_s,
         concurrency=concurrency,
     )
+
+
+def smtp_provider(server: MailServer, *, timeout_s: float) -> Provider:
+    """Make a way out over SMTP."""
+    from providers.smtp import SmtpProvider
+
+    return SmtpProvider(server, timeout_s=timeout_s)

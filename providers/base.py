@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
 
@@ -20,7 +20,10 @@ class Family(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One mail as it goes out. Pure data: the same message gives the same bytes on every attempt."""
+    """One mail as it goes out. Pure data: the same message gives the same bytes on every attempt.
+
+    `dated`: when it became owed, the Date of the mail where we write one ourselves (SMTP).
+    """
 
     sender: str
     to: str
@@ -29,6 +32,7 @@ class Message:
     text: str
     headers: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
+    dated: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +61,13 @@ class RetryLater:
     """Certainly not taken; ask again, no sooner than `wait_at_least`.
 
     `answered`: the provider itself said so (429). False: it was never reached (DNS, connect, TLS).
+    `counted`: it uses up an attempt, where asking for a whole day would help nobody (a full mailbox).
     """
 
     reason: str
     wait_at_least: timedelta = timedelta(0)
     answered: bool = True
+    counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,7 @@ class Traits:
         return self.family is not Family.NONE
 
 
+HandOver = Callable[[], Awaitable[bool]]
 Written = Callable[[], Awaitable[None]]
 
 
@@ -125,11 +132,18 @@ class Provider(Protocol):
         ...
 
     async def send(
-        self, message: Message, key: str, context: Mapping[str, str], written: Written | None = None
-    ) -> Outcome:
+        self,
+        message: Message,
+        key: str,
+        context: Mapping[str, str],
+        hand_over: HandOver | None = None,
+        written: Written | None = None,
+    ) -> Outcome | None:
         """Make one call, at most; give up after the provider time-out.
 
         `context`: worker, generation, user and kind, for a provider that shows them (the mock); others ignore it.
+        `hand_over` is awaited before the first byte that may make the provider take the mail: whatever fails before
+        is certain. When it says False nothing is handed over, and the answer is None: no call was made.
         `written` is awaited once the request has been written and before the answer is read.
         """
         ...

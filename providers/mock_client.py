@@ -16,7 +16,7 @@ import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
 
-from providers.base import Ambiguous, Family, Message, Outcome, RetryLater, Traits, Written
+from providers.base import Ambiguous, Family, HandOver, Message, Outcome, RetryLater, Traits, Written
 from providers.resend_answers import Answer, classify
 
 ANSWER_BYTES_MAX = 65_536
@@ -63,14 +63,21 @@ class MockProvider:
         return self._traits
 
     async def send(
-        self, message: Message, key: str, context: Mapping[str, str], written: Written | None = None
-    ) -> Outcome:
-        """Make one call; raises nothing but what `written` itself raises, and CancelledError.
+        self,
+        message: Message,
+        key: str,
+        context: Mapping[str, str],
+        hand_over: HandOver | None = None,
+        written: Written | None = None,
+    ) -> Outcome | None:
+        """Make one call; raises nothing but what `hand_over` and `written` themselves raise, and CancelledError.
 
         A failure before the request starts to go out is certain (nothing was taken), a later one a doubt.
         """
         if self._closed:
             return RetryLater("client_closed", answered=False)
+        if hand_over is not None and not await hand_over():
+            return None
         call = _Call(written)
         try:
             async with asyncio.timeout(self._timeout_s):

@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from jinja2 import StrictUndefined, TemplateError, Undefined
@@ -65,7 +66,9 @@ class Template:
         return digest.hexdigest()
 
 
-def render(template: Template, data: Mapping[str, Any], *, to: str, kind: str) -> Message:
+def render(
+    template: Template, data: Mapping[str, Any], *, to: str, kind: str, dated: datetime | None = None
+) -> Message:
     """Fill in a template. Raises TemplateBroken for an unknown variable, bad syntax, or an impossible subject."""
     try:
         subject = _compile(_TEXT, template.subject).render(data).strip()
@@ -86,6 +89,7 @@ def render(template: Template, data: Mapping[str, Any], *, to: str, kind: str) -
         text=text,
         headers={"Auto-Submitted": "auto-generated"},  # RFC 3834: no out-of-office answers
         tags={"kind": _NOT_IN_TAGS.sub("_", kind)},
+        dated=dated,
     )
 
 

@@ -155,7 +155,12 @@ def settle(
             return Settlement(State.UNCERTAIN, "body_mismatch", True)
         case RetryLater(reason) if given_up_waiting:
             return Settlement(given_up, "gave_up_waiting", doubt)
-        case RetryLater(reason, wait_at_least) | ConfigError(reason, wait_at_least):
+        case RetryLater(reason, counted=True) if attempt >= policy.attempts_max and not probe:
+            return Settlement(given_up, reason, doubt)
+        case RetryLater(reason, wait_at_least, counted=counted):
+            wait = max(delay, wait_at_least)
+            return Settlement(State.PENDING, reason, doubt, wait=wait, counted=counted and not probe)
+        case ConfigError(reason, wait_at_least):
             return Settlement(State.PENDING, reason, doubt, wait=max(delay, wait_at_least), counted=False)
         case Ambiguous(reason) if not may_repeat:
             return Settlement(State.UNCERTAIN, reason, True)

@@ -15,6 +15,7 @@ from notifier.runtime import Runtime
 from notifier.side_door import metrics as exposition
 from notifier.store import counts, migrate
 from notifier.store.database import RETRYABLE, UNAVAILABLE
+from providers.base import Family
 
 GAUGE_AGE_S = 5.0
 INVARIANTS_AGE_S = 60.0  # they look at many more rows
@@ -41,7 +42,7 @@ class Gauges:
     read_at: float = -1e9
     judged_at: float = -1e9
 
-    async def refresh(self, runtime: Runtime) -> None:
+    async def refresh(self, runtime: Runtime, family: Family) -> None:
         """Read them unless they are fresh; a database that is away leaves them as they were."""
         if time.monotonic() - self.read_at < GAUGE_AGE_S:
             return
@@ -52,7 +53,7 @@ class Gauges:
                 oldest = await counts.oldest_pending_s(conn)
             if time.monotonic() - self.judged_at >= INVARIANTS_AGE_S:
                 self.judged_at = time.monotonic()
-                await count_violations(runtime)
+                await count_violations(runtime, family)
         except (*RETRYABLE, *UNAVAILABLE) as error:
             observe.log().warning("gauges_unread", error=type(error).__name__)
             return
@@ -66,5 +67,6 @@ GAUGES: web.AppKey[Gauges] = web.AppKey("gauges", Gauges)
 
 async def metrics(request: web.Request) -> web.Response:
     """Give what this process counts, and the gauges over the database."""
-    await request.app[GAUGES].refresh(request.app[CONTEXT].runtime)
+    context = request.app[CONTEXT]
+    await request.app[GAUGES].refresh(context.runtime, context.traits.family)
     return await exposition(request)

@@ -43,6 +43,7 @@ class Claim:
     locale: str | None
     template_hash: str
     provider: str
+    entered_at: datetime
     claimed_at: datetime
     doubt_since: datetime | None
     doubt_age_s: float | None
@@ -199,6 +200,7 @@ def _claim(row: Row, *, recovered: bool) -> Claim:
         locale=row["locale"],
         template_hash=row["template_hash"],
         provider=row["provider"],
+        entered_at=row["entered_at"],
         claimed_at=row["claimed_at"],
         doubt_since=row["doubt_since"],
         doubt_age_s=row["doubt_age_s"],

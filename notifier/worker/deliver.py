@@ -83,23 +83,29 @@ class Deliverer:
             return self._result(claim, stopped, None)
         try:
             message = await self._render(claim)
-            begun = await self._begin(held)
+            return await self._call(held, message)
         except TemplateBroken as error:
             observe.log().error("template_broken", notification=str(claim.id), kind=claim.kind, error=str(error))
             return self._result(claim, stopped_by_rule("template_error", claim.in_doubt, State.FAILED), None)
-        except _DATABASE_ERRORS as error:  # nothing was called yet, so the claim goes back as it came
+        except _DATABASE_ERRORS as error:  # nothing was handed over yet, so the claim goes back as it came
             observe.log().warning("given_back", notification=str(claim.id), error=type(error).__name__)
             return self._result(claim, _NOT_BEGUN, None)
-        if not begun:
-            return self._result(claim, _NOT_BEGUN, None)
+
+    async def _hand_over(self, held: Held) -> bool:
+        """Begin and the last look, just before the first byte that may make the provider take the mail.
+
+        False: the claim was lost, which giving it back will find too, or it is too late to call.
+        """
+        if not await self._begin(held):
+            return False
         await reach(Point.WORKER_AFTER_BEGIN)
         if self._too_late_to_call(held):
-            return self._result(claim, _NOT_BEGUN, None)
+            return False
         await reach(Point.WORKER_BEFORE_SEND)
-        return await self._call(held, message)
+        return True
 
     async def _begin(self, held: Held) -> bool:
-        """Mark the call for a provider without keys. False: the claim was lost, which giving it back will find too."""
+        """Mark the call for a provider without keys. False: the claim was lost."""
         if self.provider.traits.has_keys or self._too_late_to_call(held):
             return True  # the last look will stop a call that is too late
         async with self.runtime.database.connection() as conn:
@@ -151,7 +157,7 @@ class Deliverer:
                 raise TemplateBroken("the template this notification was frozen to is not in the database")
             self._known[claim.template_hash] = template
         assert claim.recipient is not None
-        return render(template, claim.data, to=claim.recipient, kind=claim.kind)
+        return render(template, claim.data, to=claim.recipient, kind=claim.kind, dated=claim.entered_at)
 
     async def _call(self, held: Held, message: Message) -> Result:
         claim = held.claim
@@ -162,13 +168,24 @@ class Deliverer:
             "user": claim.user_id,
             "kind": claim.kind,
         }
-        began = boot_clock()
+        handed_over, began = False, boot_clock()
+
+        async def hand_over() -> bool:
+            nonlocal handed_over, began
+            asked = boot_clock()
+            handed_over = await self._hand_over(held)
+            began += boot_clock() - asked  # our own time is not the provider's
+            return handed_over
+
+        outcome: Outcome | None
         try:
             outcome = await self.provider.send(
-                message, key, context, written=_mid_send if is_armed(Point.WORKER_MID_SEND) else None
+                message, key, context, hand_over, written=_mid_send if is_armed(Point.WORKER_MID_SEND) else None
             )
         except asyncio.CancelledError:  # the grace time of a stop is over: the provider may have taken it
-            outcome = Ambiguous("cut_by_stop")
+            outcome = Ambiguous("cut_by_stop") if handed_over else None
+        if outcome is None:
+            return self._result(claim, _NOT_BEGUN, None)
         ended = boot_clock()
         await reach(Point.WORKER_AFTER_SEND)
         self.breaker.note(outcome, time.monotonic())

@@ -87,7 +87,7 @@ class Worker:
 
     async def _claim_once(self) -> bool:
         """Claim what the slots allow and start delivering. Returns whether there is likely more to claim now."""
-        free = self.runtime.settings.worker_concurrency - len(self._held)
+        free = self.runtime.settings.slots - len(self._held)
         limit = self.breaker.allowance(free, time.monotonic())
         if limit <= 0:
             return False
@@ -99,7 +99,7 @@ class Worker:
         except (*RETRYABLE, *UNAVAILABLE) as error:
             observe.log().warning("claim_failed", error=type(error).__name__)
             return False
-        return len(claims) == limit and not probe and len(self._held) < self.runtime.settings.worker_concurrency
+        return len(claims) == limit and not probe and len(self._held) < self.runtime.settings.slots
 
     async def _claim(self, limit: int, *, probe: bool) -> list[Claim]:
         claimant = self._claimant

@@ -17,7 +17,8 @@ import pytest
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http_writer import StreamWriter
 
-from providers import build, mock_client
+import providers
+from providers import mock_client
 from providers.base import (
     Accepted,
     Ambiguous,
@@ -260,7 +261,7 @@ async def test_the_callback_comes_after_the_request_and_before_the_answer(mock: 
         seen.append(len(await mock.inbox()))
 
     big = replace(MAIL, html="x" * 3_000_000)  # far more than a socket buffer holds
-    assert isinstance(await provider.send(big, "k1", CONTEXT, written), Accepted)
+    assert isinstance(await provider.send(big, "k1", CONTEXT, written=written), Accepted)
     assert seen == [1]
 
 
@@ -295,31 +296,31 @@ async def test_an_error_of_the_callback_is_the_callers_own(mock: Mock, provider:
         raise LookupError("mine")
 
     with pytest.raises(LookupError, match="mine"):
-        await provider.send(MAIL, "k1", CONTEXT, written)
+        await provider.send(MAIL, "k1", CONTEXT, written=written)
     assert len(await until(mock.inbox)) == 1
     assert isinstance(await provider.send(MAIL, "k1", CONTEXT), Duplicate)
 
 
 async def test_a_callback_that_never_ends_is_ended_by_the_time_out(mock: Mock) -> None:
     async with a_provider(mock.url, timeout_s=0.3) as provider:
-        outcome = await provider.send(MAIL, "k1", CONTEXT, lambda: asyncio.sleep(60))
+        outcome = await provider.send(MAIL, "k1", CONTEXT, written=lambda: asyncio.sleep(60))
     assert outcome == Ambiguous("timeout")
 
 
 KILLED = textwrap.dedent("""
     import asyncio, os, signal, sys
     from datetime import timedelta
-    from providers import build, mock_client
+    import providers
     from providers.base import Family, Message
 
     async def written():
         os.kill(os.getpid(), signal.SIGKILL)
 
     async def main():
-        provider = build("mock", base_url=sys.argv[1], api_key="k", family=Family.REJECT,
+        provider = providers.mock_provider(base_url=sys.argv[1], api_key="k", family=Family.REJECT,
                          window=timedelta(days=1), timeout_s=10, concurrency=1)
         mail = Message("a@example.com", "b@example.com", "Last words", "x" * int(sys.argv[2]), "x")
-        await provider.send(mail, "k1", {}, written)
+        await provider.send(mail, "k1", {}, written=written)
 
     asyncio.run(main())
 """)
@@ -382,7 +383,7 @@ async def test_after_close_nothing_is_sent(mock: Mock) -> None:
 def test_the_account_is_named_without_its_secret() -> None:
     def account(url: str, key: str) -> str:
         options = {"family": Family.REPLAY, "window": timedelta(hours=1), "timeout_s": 1.0, "concurrency": 1}
-        return build("mock", base_url=url, api_key=key, **options).traits.account  # type: ignore[arg-type]
+        return providers.mock_provider(base_url=url, api_key=key, **options).traits.account  # type: ignore[arg-type]
 
     one = account("http://h:1", "secret")
     assert one == account("http://h:1/", "secret")

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
 
-from providers import build
+import providers
 from providers.base import Family, Message, Provider
 from providers.mock.app import serve
 
@@ -26,6 +26,7 @@ MAIL = Message(
     text="Welcome",
     headers={"Auto-Submitted": "auto-generated"},
     tags={"kind": "onboarding"},
+    dated=datetime(2026, 11, 29, 10, 0, tzinfo=UTC),
 )
 CONTEXT = {"worker": "w-1", "generation": "3", "user": "u 1 % ü", "kind": "onboarding"}
 
@@ -91,8 +92,7 @@ async def running_mock(data_dir: Path, **options: Any) -> AsyncIterator[Mock]:
 async def a_provider(
     url: str, family: Family = Family.REJECT, timeout_s: float = 5, concurrency: int = 10
 ) -> AsyncIterator[Provider]:
-    provider = build(
-        "mock",
+    provider = providers.mock_provider(
         base_url=url,
         api_key="re_test",
         family=family,

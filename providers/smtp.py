@@ -1,0 +1,350 @@
+"""The way out over SMTP, walked step by step: lost before the final dot is certain, after it a doubt."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from aiosmtplib import SMTP, SMTPException, SMTPResponseException, SMTPServerDisconnected
+from aiosmtplib.protocol import SMTPProtocol
+
+from providers.base import Ambiguous, ConfigError, HandOver, Message, Outcome, Rejected, RetryLater, Traits, Written
+from providers.mail_server import MailServer
+from providers.smtp_mail import Mail, Unsendable, build
+from providers.smtp_replies import Step, classify
+
+IDLE_S = 10.0  # an unused connection older than this is not trusted again
+CLOSE_S = 1.0
+FLUSH_LOOK_S = 0.001
+HOST_NAME = re.compile(r"(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}")
+
+
+class SmtpProvider:
+    """A client of one mail server. Connections are opened as calls need them, kept, and used by one call at a time."""
+
+    def __init__(self, server: MailServer, *, timeout_s: float) -> None:
+        self._server = server
+        self._timeout_s = timeout_s
+        self._idle: list[_Session] = []
+        self._tls: ssl.SSLContext | None = None
+        self._closed = False
+        # From begin to the final dot one mail at a time: a process that dies there leaves one doubt, not a handful.
+        self._handing_over = asyncio.Lock()
+
+    @property
+    def traits(self) -> Traits:
+        """What may be assumed; constant for the life of the object."""
+        return self._server.traits
+
+    async def send(
+        self,
+        message: Message,
+        key: str,
+        context: Mapping[str, str],
+        hand_over: HandOver | None = None,
+        written: Written | None = None,
+    ) -> Outcome | None:
+        """Make one call; raises nothing but what `hand_over` and `written` themselves raise, and CancelledError.
+
+        The time-out holds twice: once up to the final dot, once for the answer to it.
+        """
+        if self._closed:
+            return RetryLater("client_closed", answered=False)
+        try:
+            mail = build(message, key, self._server.key_header)
+        except Unsendable as error:
+            return Rejected(error.reason)
+        call = _Call(mail, {"key": key, **context}, hand_over, written)
+        try:
+            async with asyncio.timeout(self._timeout_s) as limit:
+                return await self._make(call, limit)
+        except _FromCaller as wrapped:
+            raise wrapped.error from None
+        except _Unfit as unfit:
+            return unfit.outcome
+        except TimeoutError:
+            return call.broken("timeout")
+        except SMTPResponseException as error:
+            return classify(call.step, error.code, error.message)
+        except (SMTPException, OSError) as error:
+            return call.broken("tls_failed" if _is_tls(error) else "disconnected")
+        except ValueError:  # an address or a name of ours that no command can carry
+            return call.unspeakable()
+        finally:
+            if call.session is not None:
+                call.session.drop()
+
+    async def close(self) -> None:
+        """Let go of connections; a call still under way ends as if the server had cut it."""
+        self._closed = True
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(session.leave() for session in idle))
+
+    async def _make(self, call: _Call, limit: asyncio.Timeout) -> Outcome | None:
+        await self._open_envelope(call)
+        session = call.session
+        assert session is not None
+        await session.send_content(call)
+        async with self._handing_over:
+            if not await call.ask():
+                return None  # the connection is dropped with the mail half told: nothing is taken
+            limit.reschedule(asyncio.get_running_loop().time() + self._timeout_s)
+            await session.send_dot(call)
+        code, text = await session.read_verdict()
+        self._keep(call)
+        return classify(Step.DOT, code, text)
+
+    async def _open_envelope(self, call: _Call) -> None:
+        """Have MAIL and RCPT accepted, on a kept connection if there is one that still works."""
+        while (session := self._take()) is not None:
+            call.session = session
+            try:
+                await session.announce(call)
+                await session.mail(call)
+            except (SMTPServerDisconnected, SMTPResponseException) as error:
+                if isinstance(error, SMTPResponseException) and error.code != 421:  # it left while nobody looked
+                    raise
+                session.drop()
+            else:
+                break
+        else:
+            call.step = Step.CONNECT
+            call.session = session = _Session(self._client())
+            await session.open(call, self._server)
+            await session.announce(call)
+            await session.mail(call)
+        try:
+            await session.rcpt(call)
+        except SMTPResponseException as error:
+            if error.code != 421 and await session.reset():
+                self._keep(call)  # this recipient was refused, the next need not be
+            raise
+
+    def _take(self) -> _Session | None:
+        while self._idle:
+            session = self._idle.pop()
+            if session.works and time.monotonic() - session.used_at < IDLE_S:
+                return session
+            session.drop()
+        return None
+
+    def _keep(self, call: _Call) -> None:
+        session, call.session = call.session, None
+        if session is not None and session.works and not self._closed:
+            session.used_at = time.monotonic()
+            self._idle.append(session)
+        elif session is not None:
+            session.drop()
+
+    def _client(self) -> SMTP:
+        server = self._server
+        if server.protection != "none" and self._tls is None:
+            self._tls = ssl.create_default_context(cafile=server.ca_file)
+        return SMTP(
+            hostname=server.host,
+            port=server.port,
+            use_tls=server.protection == "tls",
+            start_tls=False,  # we ask for it ourselves, and go without for nobody
+            tls_context=self._tls,
+            local_hostname=server.hello_name or _own_name(),
+            timeout=self._timeout_s,
+        )
+
+
+@dataclass(slots=True)
+class _Call:
+    """One mail on its way, and how far it has come."""
+
+    mail: Mail
+    context: Mapping[str, str]
+    hand_over: HandOver | None
+    written: Written | None
+    step: Step = Step.CONNECT
+    handed_over: bool = False
+    session: _Session | None = None
+
+    async def ask(self) -> bool:
+        """Whether to hand over; what goes wrong in there is the caller's."""
+        try:
+            return self.hand_over is None or await self.hand_over()
+        except Exception as error:
+            raise _FromCaller(error) from error
+
+    async def tell(self) -> None:
+        """The dot is out."""
+        try:
+            if self.written is not None:
+                await self.written()
+        except Exception as error:
+            raise _FromCaller(error) from error
+
+    def broken(self, how: str) -> Outcome:
+        """The outcome of a call that ended without an answer."""
+        if self.handed_over:
+            return Ambiguous(how)
+        if how != "tls_failed":
+            how = "connect_failed" if self.step is Step.CONNECT else f"{how}_at_{self.step}"
+        return RetryLater(how, answered=False)
+
+    def unspeakable(self) -> Outcome:
+        """The outcome of a command that could not be written."""
+        if self.handed_over:
+            return Ambiguous("unreadable_answer")
+        if self.step in (Step.MAIL, Step.RCPT):
+            return Rejected("address_unsendable")
+        return ConfigError("smtp_settings_unusable")
+
+
+@dataclass(slots=True)
+class _Session:
+    """One connection to the server."""
+
+    client: SMTP
+    used_at: float = 0.0
+
+    @property
+    def works(self) -> bool:
+        """Whether it was not closed, as far as we heard."""
+        return self.client.is_connected
+
+    async def open(self, call: _Call, server: MailServer) -> None:
+        """Connect, greet, protect, log in."""
+        await self.client.connect()
+        call.step = Step.HELLO
+        await self.client.ehlo()
+        if server.protection == "starttls":
+            if not self.client.supports_extension("starttls"):
+                raise _Unfit(ConfigError("smtp_starttls_unsupported"))
+            await self.client.starttls()
+            await self.client.ehlo()
+        if server.username is not None:
+            call.step = Step.LOGIN
+            if not self.client.supports_extension("auth"):
+                raise _Unfit(ConfigError("smtp_auth_unsupported"))
+            await self.client.login(server.username, server.password or "")
+
+    async def announce(self, call: _Call) -> None:
+        """Tell the mock, and nobody else, who sends what."""
+        if self.client.supports_extension("xnotifier"):
+            words = [f"{name}={quote(value, safe='')}" for name, value in call.context.items()]
+            await self.client.execute_command(b"XNOTIFIER", *(word.encode() for word in words))
+
+    async def mail(self, call: _Call) -> None:
+        """MAIL FROM."""
+        call.step = Step.MAIL
+        if call.mail.needs_utf8 and not self.client.supports_extension("smtputf8"):
+            raise _Unfit(Rejected("smtputf8_unsupported"))
+        options = [f"SIZE={len(call.mail.content)}"] if self.client.supports_extension("size") else []
+        if call.mail.needs_utf8:
+            options.append("SMTPUTF8")
+        await self.client.mail(call.mail.sender, options=options, encoding="utf-8")
+
+    async def rcpt(self, call: _Call) -> None:
+        """RCPT TO: one mail, one recipient."""
+        call.step = Step.RCPT
+        await self.client.rcpt(call.mail.recipient, encoding="utf-8")
+
+    async def send_content(self, call: _Call) -> None:
+        """DATA and everything but the final dot, until the kernel has it."""
+        call.step = Step.DATA
+        code, text = await self.client.execute_command(b"DATA")
+        if code != 354:
+            raise SMTPResponseException(code, text)
+        self._protocol.write(call.mail.wire)
+        await self._flushed()
+        await asyncio.sleep(0)  # hear of a connection cut meanwhile
+
+    async def send_dot(self, call: _Call) -> None:
+        """The one line that makes the server take the mail. A connection known to be lost is lost before it."""
+        call.step = Step.DOT
+        protocol = self._protocol
+        transport = protocol.transport
+        if not isinstance(transport, asyncio.Transport) or transport.is_closing():
+            raise SMTPServerDisconnected("connection lost")
+        call.handed_over = True
+        transport.pause_reading()  # a reply that comes before it is asked for would be thrown away
+        protocol.write(b".\r\n")
+        if call.written is not None:
+            await self._flushed()
+            await call.tell()
+        if protocol.transport is transport:
+            transport.resume_reading()
+
+    async def read_verdict(self) -> tuple[int, str]:
+        """The reply to the dot: code and text."""
+        reply = await self._protocol.read_response()
+        if reply.code == 421:
+            self.drop()
+        return reply.code, reply.message
+
+    async def reset(self) -> bool:
+        """Forget the envelope; False: the connection is of no more use."""
+        try:
+            reply = await self.client.execute_command(b"RSET")
+        except (SMTPException, OSError):
+            return False
+        return reply.code == 250
+
+    async def leave(self) -> None:
+        """QUIT, shortly."""
+        with contextlib.suppress(SMTPException, OSError, TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self.client.quit()
+        self.drop()
+
+    def drop(self) -> None:
+        """Close at once: a mail whose dot is missing is not taken."""
+        transport = self.client.transport
+        self.client.close()
+        if isinstance(transport, asyncio.WriteTransport):
+            transport.abort()
+
+    @property
+    def _protocol(self) -> SMTPProtocol:
+        if self.client.protocol is None:
+            raise SMTPServerDisconnected("connection lost")
+        return self.client.protocol
+
+    async def _flushed(self) -> None:
+        """Wait until the kernel holds everything written; the loop tells nobody but the protocol when that is."""
+        transport = self._protocol.transport
+        assert isinstance(transport, asyncio.WriteTransport)
+        while not transport.is_closing() and transport.get_write_buffer_size():  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(FLUSH_LOOK_S)
+
+
+class _FromCaller(Exception):
+    """What a hook of the caller raised, on its way out past our own handling."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class _Unfit(Exception):
+    """The server lacks what this call needs; known before anything was handed over."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(str(outcome))
+        self.outcome = outcome
+
+
+def _is_tls(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _own_name() -> str:
+    """What this host calls itself, without asking DNS, which may take its time."""
+    name = socket.gethostname()
+    return name if HOST_NAME.fullmatch(name) else "localhost"
