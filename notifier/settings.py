@@ -198,6 +198,11 @@ class Settings(BaseSettings):
                 "NOTIFIER_SMTP_SECURITY=none would send NOTIFIER_SMTP_PASSWORD in clear over the network: "
                 "use starttls or tls"
             )
+        if self.provider == "smtp" and not _is_here(self.smtp_host) and self.mail_from == _mail_from_default():
+            raise ValueError(
+                f"NOTIFIER_MAIL_FROM is not set, and {self.mail_from} is nobody's: say who writes before "
+                "NOTIFIER_PROVIDER=smtp leaves this machine"
+            )
         if self.smtp_key_window_s and not self.smtp_key_header:
             raise ValueError(
                 "NOTIFIER_SMTP_KEY_WINDOW_S says that the relay knows our keys, but NOTIFIER_SMTP_KEY_HEADER is not "
@@ -264,6 +269,10 @@ class Settings(BaseSettings):
 def _has_controls(text: str) -> bool:
     """Whether a character is in it that no header may carry: controls, line ends, half of a pair."""
     return any(unicodedata.category(char) in {"Cc", "Cs", "Zl", "Zp"} for char in text)
+
+
+def _mail_from_default() -> str:
+    return str(Settings.model_fields["mail_from"].default)
 
 
 def _is_here(host: str | None) -> bool:

@@ -238,3 +238,43 @@ def test_a_sender_is_one_address_with_a_name_or_without(monkeypatch: pytest.Monk
 )
 def test_a_sender_that_no_mail_may_have_is_refused(monkeypatch: pytest.MonkeyPatch, sender: str) -> None:
     assert refused(monkeypatch, MAIL_FROM=sender).startswith("NOTIFIER_MAIL_FROM: ")
+
+
+def test_smtp_protects_what_leaves_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert given(monkeypatch, SMTP_HOST="mail.example.com").smtp_protection == "starttls"
+    assert given(monkeypatch, SMTP_HOST="mail.example.com", SMTP_PORT="465").smtp_protection == "tls"
+    assert given(monkeypatch, SMTP_HOST="127.0.0.1", SMTP_PORT="1025").smtp_protection == "none"
+    assert given(monkeypatch, SMTP_HOST="localhost", SMTP_SECURITY="starttls").smtp_protection == "starttls"
+    assert given(monkeypatch, SMTP_HOST="10.0.0.7", SMTP_SECURITY="none").smtp_protection == "none"
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"SMTP_USERNAME": "ada"}, ("SMTP_USERNAME", "SMTP_PASSWORD")),
+        ({"SMTP_PASSWORD": "secret"}, ("SMTP_USERNAME", "SMTP_PASSWORD")),
+        (
+            {"SMTP_HOST": "10.0.0.7", "SMTP_SECURITY": "none", "SMTP_USERNAME": "ada", "SMTP_PASSWORD": "s"},
+            ("SMTP_SECURITY", "SMTP_PASSWORD"),
+        ),
+        ({"SMTP_KEY_WINDOW_S": "3600"}, ("SMTP_KEY_WINDOW_S", "SMTP_KEY_HEADER")),
+        ({"SMTP_KEY_HEADER": "Subject"}, ("SMTP_KEY_HEADER",)),
+        ({"SMTP_KEY_HEADER": "X-Key: 1"}, ("SMTP_KEY_HEADER",)),
+        ({"SMTP_HOST": "mail example"}, ("SMTP_HOST",)),
+        ({"SMTP_PORT": "0"}, ("SMTP_PORT",)),
+        ({"SMTP_SECURITY": "maybe"}, ("SMTP_SECURITY",)),
+        ({"PROVIDER": "smtp", "SMTP_HOST": "mail.example.org"}, ("MAIL_FROM", "PROVIDER")),
+        ({"PROVIDER": "smtp", "SMTP_HOST": "127.0.0.1", "CLOCK": "virtual"}, ("CLOCK", "PROVIDER")),
+    ],
+)
+def test_unsafe_smtp_settings_refuse_to_start(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], named: tuple[str, ...]
+) -> None:
+    said = refused(monkeypatch, **settings)
+    assert all(f"NOTIFIER_{name}" in said for name in named)
+
+
+def test_a_worker_holds_no_more_mails_than_it_has_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert given(monkeypatch, WORKER_CONCURRENCY="50").slots == 50
+    assert given(monkeypatch, PROVIDER="smtp", SMTP_POOL_SIZE="4").slots == 4
+    assert given(monkeypatch, PROVIDER="smtp", SMTP_POOL_SIZE="80").slots == 50
