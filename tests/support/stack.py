@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import asyncpg
@@ -104,6 +105,9 @@ class Stack:
         """Mock provider first, then the others side by side."""
         mock = await self.start("mock-provider", "mock", **settings)
         self.environ["NOTIFIER_MOCK_URL"] = mock.url
+        if self.environ.get("NOTIFIER_PROVIDER") == "smtp" and "NOTIFIER_SMTP_HOST" not in self.environ:
+            listener = urlsplit(json.loads(mock.ready_file.read_text())["smtp"])
+            self.environ |= {"NOTIFIER_SMTP_HOST": str(listener.hostname), "NOTIFIER_SMTP_PORT": str(listener.port)}
         await asyncio.gather(
             self.start("api", "api", **settings),
             self.start("scheduler", "scheduler", **settings),
