@@ -81,6 +81,8 @@ class Deliverer:
         stopped = self._last_step(claim)
         if stopped is not None:
             return self._result(claim, stopped, None)
+        if self._too_late_to_call(held):  # the look that counts comes just before the call; this one saves a connection
+            return self._result(claim, _NOT_BEGUN, None)
         try:
             message = await self._render(claim)
             return await self._call(held, message)
@@ -96,7 +98,7 @@ class Deliverer:
 
         False: the claim was lost, which giving it back will find too, or it is too late to call.
         """
-        if not await self._begin(held):
+        if self._too_late_to_call(held) or not await self._begin(held):
             return False
         await reach(Point.WORKER_AFTER_BEGIN)
         if self._too_late_to_call(held):
@@ -106,8 +108,8 @@ class Deliverer:
 
     async def _begin(self, held: Held) -> bool:
         """Mark the call for a provider without keys. False: the claim was lost."""
-        if self.provider.traits.has_keys or self._too_late_to_call(held):
-            return True  # the last look will stop a call that is too late
+        if self.provider.traits.has_keys:
+            return True
         async with self.runtime.database.connection() as conn:
             return await deliveries.begin(conn, held.claim, self.runtime.process_id)
 
