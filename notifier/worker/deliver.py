@@ -85,13 +85,17 @@ class Deliverer:
             return self._result(claim, _NOT_BEGUN, None)
         try:
             message = await self._render(claim)
-            return await self._call(held, message)
         except TemplateBroken as error:
             observe.log().error("template_broken", notification=str(claim.id), kind=claim.kind, error=str(error))
             return self._result(claim, stopped_by_rule("template_error", claim.in_doubt, State.FAILED), None)
-        except _DATABASE_ERRORS as error:  # nothing was handed over yet, so the claim goes back as it came
-            observe.log().warning("given_back", notification=str(claim.id), error=type(error).__name__)
-            return self._result(claim, _NOT_BEGUN, None)
+        except _DATABASE_ERRORS as error:
+            return self._given_back(claim, error)
+        return await self._call(held, message)
+
+    def _given_back(self, claim: Claim, error: Exception) -> Result:
+        """The database failed before anything was handed over: the claim goes back as it came."""
+        observe.log().warning("given_back", notification=str(claim.id), error=type(error).__name__)
+        return self._result(claim, _NOT_BEGUN, None)
 
     async def _hand_over(self, held: Held) -> bool:
         """Begin and the last look, just before the first byte that may make the provider take the mail.
@@ -186,6 +190,10 @@ class Deliverer:
             )
         except asyncio.CancelledError:  # the grace time of a stop is over: the provider may have taken it
             outcome = Ambiguous("cut_by_stop") if handed_over else None
+        except _DATABASE_ERRORS as error:
+            if handed_over:
+                raise  # not ours to read: the claim runs out and comes back in doubt
+            return self._given_back(claim, error)
         if outcome is None:
             return self._result(claim, _NOT_BEGUN, None)
         ended = boot_clock()
