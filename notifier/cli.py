@@ -6,7 +6,7 @@ import asyncio
 import importlib
 import math
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -96,7 +96,7 @@ def api(ready_file: ReadyFile = None, parent_fd: ParentFd = None) -> None:
             "NOTIFIER_API_KEYS is not set: nobody could call this API. "
             'Set it, e.g. NOTIFIER_API_KEYS=\'{"a-long-secret": ["events", "read", "operate"]}\''
         )
-    _serve("notifier.http.app", settings, ready_file, parent_fd, port_setting="NOTIFIER_API_PORT")
+    _serve("notifier.http.app", settings, ready_file, parent_fd, {settings.api_port: "NOTIFIER_API_PORT"})
 
 
 @app.command()
@@ -128,7 +128,7 @@ def mock_provider(
         float | None, typer.Option(min=0, help="How long keys are remembered; NOTIFIER_MOCK_WINDOW_S unless given.")
     ] = None,
 ) -> None:
-    """A mail provider to run at home: takes mails in Resend's format, sends nothing, shows an inbox.
+    """A mail provider to run at home: takes mails in Resend's format or by SMTP, sends nothing, shows an inbox.
 
     Example: `NOTIFIER_MOCK_PORT=8025 notifier mock-provider --duplicate-mode replay`
     """
@@ -148,14 +148,16 @@ def mock_provider(
         await importlib.import_module("providers.mock.app").serve(
             host=settings.host,
             port=settings.mock_port,
+            smtp_port=settings.mock_smtp_port,
             data_dir=settings.data_dir / "mock",
             stop=stop,
-            ready=lambda url: ready(url, None),
+            ready=lambda url, smtp: ready(url, None, smtp),
             duplicate_mode=duplicate_mode or settings.mock_family.value,
             key_ttl_s=settings.mock_window_s if key_ttl_s is None else key_ttl_s,
         )
 
-    _run_until_stopped(serve, settings, ready_file, parent_fd, port_setting="NOTIFIER_MOCK_PORT")
+    port_settings = {settings.mock_port: "NOTIFIER_MOCK_PORT", settings.mock_smtp_port: "NOTIFIER_MOCK_SMTP_PORT"}
+    _run_until_stopped(serve, settings, ready_file, parent_fd, port_settings)
 
 
 @app.command()
@@ -211,25 +213,29 @@ def _serve(
     settings: Settings,
     ready_file: Path | None,
     parent_fd: int | None,
-    *,
-    port_setting: str = "NOTIFIER_METRICS_PORT",
+    port_settings: Mapping[int, str] | None = None,
 ) -> None:
     _check_parent(ready_file)
 
     async def serve(stop: asyncio.Event, ready: Ready) -> None:
         await importlib.import_module(module).serve(settings, stop=stop, ready=ready)
 
-    _run_until_stopped(serve, settings, ready_file, parent_fd, port_setting=port_setting)
+    port_settings = port_settings or {settings.metrics_port: "NOTIFIER_METRICS_PORT"}
+    _run_until_stopped(serve, settings, ready_file, parent_fd, port_settings)
 
 
 def _run_until_stopped(
-    serve: Serve, settings: Settings, ready_file: Path | None, parent_fd: int | None, *, port_setting: str
+    serve: Serve,
+    settings: Settings,
+    ready_file: Path | None,
+    parent_fd: int | None,
+    port_settings: Mapping[int, str],
 ) -> None:
     from notifier.lifecycle import run_until_stopped
 
     _run(
         run_until_stopped(
-            serve, ready_file=ready_file, parent_fd=parent_fd, host=settings.host, port_setting=port_setting
+            serve, ready_file=ready_file, parent_fd=parent_fd, host=settings.host, port_settings=port_settings
         )
     )
 

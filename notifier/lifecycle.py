@@ -7,15 +7,24 @@ import contextlib
 import errno
 import json
 import os
+import re
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from notifier.domain.errors import NotReady
 from notifier.embedded.process import explain
 
-Ready = Callable[[str, str | None], None]
+
+class Ready(Protocol):
+    """Called once with the addresses; `smtp` where mails are taken that way, too."""
+
+    def __call__(self, url: str, metrics: str | None, smtp: str | None = None) -> None:
+        """Say where."""
+
+
 Serve = Callable[[asyncio.Event, Ready], Awaitable[None]]
 
 
@@ -25,19 +34,19 @@ async def run_until_stopped(
     ready_file: Path | None,
     parent_fd: int | None,
     host: str = "127.0.0.1",
-    port_setting: str = "",
+    port_settings: Mapping[int, str] | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT, or the end of the process that holds the other end of `parent_fd`.
 
-    Raises NotReady for what the operating system refuses before the process answers; `host` and `port_setting` are
-    for its words. Later the same error is a defect of ours and stays what it is.
+    Raises NotReady for what the operating system refuses before the process answers; `host` and `port_settings`
+    (port → its setting) are for its words. Later the same error is a defect of ours and stays what it is.
     """
     stop, answers = asyncio.Event(), asyncio.Event()
 
-    def ready(url: str, metrics: str | None) -> None:
+    def ready(url: str, metrics: str | None, smtp: str | None = None) -> None:
         if ready_file:
             try:
-                write_ready_file(ready_file, url, metrics)
+                write_ready_file(ready_file, url, metrics, smtp)
             except OSError as error:
                 raise NotReady(f"cannot write --ready-file {ready_file}: {error.strerror}") from error
         answers.set()
@@ -48,11 +57,12 @@ async def run_until_stopped(
     except OSError as error:
         if answers.is_set():
             raise
-        raise NotReady(why_not(error, host, port_setting)) from error
+        raise NotReady(why_not(error, host, port_settings or {})) from error
 
 
-def why_not(error: OSError, host: str, port_setting: str) -> str:
+def why_not(error: OSError, host: str, port_settings: Mapping[int, str]) -> str:
     """What kept a process from answering, and what to do about it."""
+    port_setting = _setting_of_port(error, port_settings)
     binding = "bind on" in str(error)  # asyncio's words, in which the number of the error may be missing
     if isinstance(error, BlockingIOError):
         return f"{error.strerror or error}: stop that one, or set NOTIFIER_DATA_DIR to another directory"
@@ -70,10 +80,18 @@ def why_not(error: OSError, host: str, port_setting: str) -> str:
     return explain(error, error.filename or "the start")
 
 
-def write_ready_file(path: Path, url: str, metrics: str | None) -> None:
+def _setting_of_port(error: OSError, port_settings: Mapping[int, str]) -> str:
+    """Which port it was; asyncio says so in words only: "… bind on address ('127.0.0.1', 1025): …"."""
+    found = re.search(r"address \('[^']*', (\d+)", str(error))
+    named = port_settings.get(int(found[1])) if found else None
+    return named or next(iter(port_settings.values()), "")
+
+
+def write_ready_file(path: Path, url: str, metrics: str | None, smtp: str | None = None) -> None:
     """Write it whole: whoever waits for the file reads all of it or does not find it."""
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
-    new.write_text(json.dumps({"pid": os.getpid(), "url": url, "metrics": metrics}) + "\n", encoding="utf-8")
+    note = {"pid": os.getpid(), "url": url, "metrics": metrics} | ({"smtp": smtp} if smtp else {})
+    new.write_text(json.dumps(note) + "\n", encoding="utf-8")
     new.replace(path)
 
 

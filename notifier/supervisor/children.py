@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -31,12 +31,15 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """What to start: `env` comes on top of ours; `port_setting` is pinned to the port of the first start."""
+    """What to start: `env` comes on top of ours.
+
+    `port_settings` are pinned to the ports of the first start, by the name that the ready file gives the address.
+    """
 
     name: str
     argv: Sequence[str]
     env: Mapping[str, str]
-    port_setting: str | None = None
+    port_settings: Mapping[str, str] = field(default_factory=dict)
 
 
 class ChildFailed(NotifierError):
@@ -58,6 +61,7 @@ class Child:
         self.pid: int | None = None
         self.url: str | None = None
         self.metrics: str | None = None
+        self.smtp: str | None = None
         self.answers = asyncio.Event()
         self.log_path = log_dir / f"{spec.name}.log"
         self._ready_file = run_dir / f"{spec.name}.json"
@@ -155,8 +159,10 @@ class Child:
             await asyncio.sleep(POLL_S)
         self.url = reachable(note.get("url"))
         self.metrics = reachable(note.get("metrics"))
-        if self.spec.port_setting and self.url:
-            self.env[self.spec.port_setting] = str(urlsplit(self.url).port)
+        self.smtp = reachable(note.get("smtp"))
+        for name, setting in self.spec.port_settings.items():
+            if address := reachable(note.get(name)):
+                self.env[setting] = str(urlsplit(address).port)
         self.answers.set()
         self._changed()
 

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 from urllib.parse import urlsplit
@@ -26,6 +26,7 @@ from notifier.supervisor.home import Home, await_ports, open_home
 
 PROGRAM = (sys.executable, "-m", "notifier")
 GRACE_EXTRA_S = 5.0
+MOCK_PORTS = {"url": "NOTIFIER_MOCK_PORT", "smtp": "NOTIFIER_MOCK_SMTP_PORT"}
 
 log = structlog.get_logger(__name__)
 
@@ -107,7 +108,7 @@ class Supervisor:
         await await_ports(self._settings, self._home, with_mock=self._with_mock)
         async with asyncio.TaskGroup() as self._keepers:
             if self._with_mock:
-                self._start("mock", "mock-provider", {}, port_setting="NOTIFIER_MOCK_PORT")
+                self._start("mock", "mock-provider", {}, port_settings=MOCK_PORTS)
             await self._databases.start()
             await self._answers()
             self._start_processes()
@@ -120,9 +121,11 @@ class Supervisor:
 
     # Children
 
-    def _start(self, name: str, command: str, env: dict[str, str], *, port_setting: str | None = None) -> None:
+    def _start(
+        self, name: str, command: str, env: dict[str, str], *, port_settings: Mapping[str, str] | None = None
+    ) -> None:
         env = {"NOTIFIER_DATA_DIR": str(self._home.path)} | env
-        spec = ChildSpec(name, (*self._program, command), env, port_setting)
+        spec = ChildSpec(name, (*self._program, command), env, port_settings or {})
         child = Child(
             spec,
             run_dir=self._home.ready_files,
@@ -136,7 +139,7 @@ class Supervisor:
     def _start_processes(self) -> None:
         self._given = self._addresses()
         metrics_port = self._settings.metrics_port
-        self._start("api", "api", self._given | self._credentials(), port_setting="NOTIFIER_API_PORT")
+        self._start("api", "api", self._given | self._credentials(), port_settings={"url": "NOTIFIER_API_PORT"})
         self._start("scheduler", "scheduler", self._given | {"NOTIFIER_METRICS_PORT": str(metrics_port)})
         for number in range(1, self._settings.workers + 1):
             port = metrics_port + number if metrics_port else 0
@@ -196,7 +199,7 @@ class Supervisor:
         return {
             "api": children["api"].url,
             "mock": children["mock"].url if "mock" in children else self._settings.mock_url,
-            "smtp": None,
+            "smtp": children["mock"].smtp if "mock" in children else None,
             "database_url": self._databases.database_url,
             "redis_url": self._databases.redis_url,
             "api_key": self._home.api_key,
@@ -222,6 +225,7 @@ class Supervisor:
         screen.announce(
             api=self._children["api"].url or "",
             mock=self._children["mock"].url if self._with_mock else self._settings.mock_url,
+            smtp=self._children["mock"].smtp if self._with_mock else None,
             data_dir=self._home.path,
             postgres=_bare(facts.database_url) + (" (embedded)" if facts.postgres else ""),
             redis=(_bare(facts.redis_url) + (" (embedded)" if facts.valkey else "")) if facts.redis_url else "-",

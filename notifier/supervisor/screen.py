@@ -14,20 +14,36 @@ EVENT = '{"id":"evt_1","type":"user.signed_up","user":{"id":"u_1","email":"ada@e
 
 
 def announce(
-    *, api: str, mock: str | None, data_dir: Path, postgres: str, redis: str, seconds: float, workers: int
+    *,
+    api: str,
+    mock: str | None,
+    smtp: str | None,
+    data_dir: Path,
+    postgres: str,
+    redis: str,
+    seconds: float,
+    workers: int,
 ) -> None:
     """Print the addresses and a first event to send; whoever was to read it may have gone."""
     with contextlib.suppress(OSError, SystemExit):  # the library leaves the process when its pipe is broken
-        _announce(api, mock, data_dir, postgres, redis, seconds, workers)
+        _announce(api, mock, smtp, data_dir, postgres, redis, seconds, workers)
 
 
 def _announce(
-    api: str, mock: str | None, data_dir: Path, postgres: str, redis: str, seconds: float, workers: int
+    api: str,
+    mock: str | None,
+    smtp: str | None,
+    data_dir: Path,
+    postgres: str,
+    redis: str,
+    seconds: float,
+    workers: int,
 ) -> None:
     where = shlex.quote(_short(data_dir))
     rows = [
         ("API", api, f"described at {api}/docs"),
         ("Inbox", mock or "-", "every mail the mock provider took" if mock else "no mock provider here"),
+        *([("SMTP", smtp, "takes mails into the same inbox")] if smtp else []),
         ("PostgreSQL", postgres, ""),
         ("Redis", redis, ""),
         ("Data", where, f"logs in {where}/logs"),

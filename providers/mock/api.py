@@ -18,6 +18,7 @@ from providers.mock import search, wire
 from providers.mock.faults import Dials, FaultsInvalid
 from providers.mock.ledger import Ledger
 from providers.mock.records import MessageRecord
+from providers.mock.tables import find_source
 
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 10_000
@@ -33,7 +34,10 @@ class Api:
         self._dials = dials
         self._registry = CollectorRegistry()
         self._calls = Counter(
-            "mock_calls", "Calls of POST /emails and /emails/batch", ["verdict"], registry=self._registry
+            "mock_calls",
+            "Calls of POST /emails and /emails/batch, and SMTP transactions",
+            ["verdict"],
+            registry=self._registry,
         )
 
     def count(self, verdict: str) -> None:
@@ -117,10 +121,11 @@ class Api:
         return web.Response(text=message.text or "", charset="utf-8", headers=SAFE_HEADERS)
 
     async def get_raw(self, request: web.Request) -> web.Response:
-        """The mail as it would travel (RFC 5322)."""
+        """The mail as it came, byte for byte, or (HTTP) as it would travel (RFC 5322)."""
         message = await self._message(request)
+        source = await self._ledger.read(functools.partial(find_source, message_id=message.id))
         headers = {"Content-Type": "text/plain; charset=utf-8", **SAFE_HEADERS}
-        return web.Response(body=raw(message), headers=headers)
+        return web.Response(body=raw(message) if source is None else source, headers=headers)
 
     async def delete_messages(self, _request: web.Request) -> web.Response:
         """Empty the inbox; keys and calls stay."""

@@ -7,33 +7,27 @@ import contextlib
 import math
 import socket
 import struct
-import time
 import uuid
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from aiohttp import web
 
 from providers.mock import wire
+from providers.mock.desk import Desk, verdict_on_repeat
 from providers.mock.faults import Dials, DuplicateMode, Fate
-from providers.mock.ledger import Ledger
 from providers.mock.records import AttemptRecord, MessageRecord, timestamp
-from providers.mock.stream import Hub
-from providers.mock.tables import KeyRecord, find_key
+from providers.mock.tables import KeyRecord
 
 HANG_LOOK_S = 0.05
 FAIL_NAMES = {429: "rate_limit_exceeded", 500: "application_error", 503: "service_unavailable"}
 
 
 class Intake:
-    """Everything a call meets on its way into the inbox. `count` is told each verdict."""
+    """Everything a call meets on its way into the inbox."""
 
-    def __init__(self, ledger: Ledger, dials: Dials, hub: Hub, count: Callable[[str], None]) -> None:
-        self._ledger = ledger
+    def __init__(self, desk: Desk, dials: Dials) -> None:
+        self._desk = desk
         self._dials = dials
-        self._hub = hub
-        self._count = count
-        self._in_flight: set[str] = set()
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
@@ -63,10 +57,10 @@ class Intake:
             return await self._refuse(attempt, asked)
         attempt = replace(attempt, to=asked.to)
         used_key = None if mode == "none" else key
-        if used_key in self._in_flight:
+        if self._desk.is_busy(used_key):
             busy = wire.Refusal(409, "concurrent_idempotent_requests", "The first call with this key is still running.")
             return await self._refuse(replace(attempt, verdict="in_flight"), busy, retry_after_s=1)
-        with self._holding(used_key):
+        with self._desk.holding(used_key):
             return await self._work(_Call(request, asked, used_key, mode, attempt, batch))
 
     async def _work(self, call: _Call) -> web.StreamResponse:
@@ -76,14 +70,14 @@ class Intake:
         if fate.latency_s:
             await asyncio.sleep(fate.latency_s)
         if fate.reset:
-            await self._note(replace(call.attempt, verdict="reset", answered=False))
+            await self._desk.note(replace(call.attempt, verdict="reset", answered=False))
             return _cut(call.request, reset=True)
         if fate.fail:
             name = FAIL_NAMES.get(faults.fail_status, "application_error")
             failure = wire.Refusal(faults.fail_status, name, "A fault was asked for; nothing was taken.")
             return await self._refuse(replace(call.attempt, verdict="failed"), failure, faults.retry_after_s)
         if address := faults.rejects(map(wire.address_of, call.attempt.to)):
-            if (known := await self._known(call.key, faults.key_ttl_s)) is not None:
+            if (known := await self._desk.known(call.key, faults.key_ttl_s)) is not None:
                 return await self._repeat(call, known)  # taken before the pattern was set, and still true
             refusal = wire.Refusal(422, "validation_error", f"The `to` field holds {address}, which is turned away.")
             return await self._refuse(call.attempt, refusal)
@@ -99,47 +93,40 @@ class Intake:
             status=None if fate.drop_response else 500 if fate.error_after_accept else 200,
             answered=not fate.drop_response,
         )
-        known = await self._ledger.take(call.key, call.asked.fingerprint, ttl_s, messages, attempt)
+        known = await self._desk.take(call.key, call.asked.fingerprint, ttl_s, messages, attempt)
         if known is not None:
             return await self._repeat(call, known)
-        self._count("accepted")
-        for message in messages:
-            self._hub.publish("message", message.summary())
         if fate.drop_response:
             return _cut(call.request, reset=False)
         if fate.error_after_accept:
             return _error(wire.Refusal(500, "application_error", "Something broke, and the mail was taken before."))
         return call.answer(attempt.message_ids)
 
-    async def _known(self, key: str | None, ttl_s: float) -> KeyRecord | None:
-        if key is None:
-            return None
-        return await self._ledger.read(lambda connection: find_key(connection, key, time.time() - ttl_s))
-
     async def _repeat(self, call: _Call, known: KeyRecord) -> web.StreamResponse:
         """Answer the second call under a remembered key, as the duplicate mode says."""
-        attempt = replace(call.attempt, status=200, message_ids=known.message_ids)
-        if known.fingerprint != call.asked.fingerprint:
-            other = wire.Refusal(409, "invalid_idempotent_request", "This key was used before, with another body.")
-            return await self._refuse(replace(attempt, verdict="body_mismatch"), other)
-        match call.mode:
-            case "replay":
-                await self._note(replace(attempt, verdict="replayed"))
+        verdict = verdict_on_repeat(known, call.asked.fingerprint, call.mode)
+        attempt = replace(call.attempt, verdict=verdict, status=200, message_ids=known.message_ids)
+        match verdict:
+            case "body_mismatch":
+                other = wire.Refusal(409, "invalid_idempotent_request", "This key was used before, with another body.")
+                return await self._refuse(attempt, other)
+            case "replayed":
+                await self._desk.note(attempt)
                 return call.answer(known.message_ids, {"Idempotent-Replayed": "true"})
-            case "drop":
+            case "dropped":
                 unseen = tuple(str(uuid.uuid4()) for _ in known.message_ids)
-                await self._note(replace(attempt, verdict="dropped", message_ids=unseen))
+                await self._desk.note(replace(attempt, message_ids=unseen))
                 return call.answer(unseen)
-            case _:
+            case "duplicate":
                 had = wire.Refusal(409, "duplicate_idempotency_key", "A mail was already accepted under this key.")
                 extra: dict[str, object] = {"original_id": known.message_ids[0]}
                 if call.batch:
                     extra["original_ids"] = list(known.message_ids)
-                return await self._refuse(replace(attempt, verdict="duplicate"), had, extra=extra)
+                return await self._refuse(attempt, had, extra=extra)
 
     async def _hang(self, call: _Call, seconds: float) -> web.StreamResponse:
         """Say nothing for so long, then close; at once if nobody listens: the key is in flight until then."""
-        await self._note(replace(call.attempt, verdict="hung", answered=False))
+        await self._desk.note(replace(call.attempt, verdict="hung", answered=False))
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while (left := deadline - loop.time()) > 0 and not self._stopping.is_set() and _listening(call.request):
@@ -154,24 +141,8 @@ class Intake:
         retry_after_s: float | None = None,
         extra: dict[str, object] | None = None,
     ) -> web.Response:
-        await self._note(replace(attempt, status=refusal.status))
+        await self._desk.note(replace(attempt, status=refusal.status))
         return _error(refusal, retry_after_s, extra)
-
-    async def _note(self, attempt: AttemptRecord) -> None:
-        seq = await self._ledger.record(attempt)
-        self._count(attempt.verdict)
-        self._hub.publish("attempt", replace(attempt, seq=seq).as_json())
-
-    @contextlib.contextmanager
-    def _holding(self, key: str | None) -> Iterator[None]:
-        """Keep the key in flight; a call that ends without acceptance frees it by ending."""
-        if key is not None:
-            self._in_flight.add(key)
-        try:
-            yield
-        finally:
-            if key is not None:
-                self._in_flight.discard(key)
 
 
 @dataclass(frozen=True, slots=True)

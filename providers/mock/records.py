@@ -27,7 +27,10 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class MessageRecord:
-    """One mail taken; `body` is the request's JSON, whole."""
+    """One mail taken; `body` is the request's JSON, whole (empty over SMTP).
+
+    `source` is a mail that came as bytes, exactly; only for the way in: afterwards tables.find_source() has it.
+    """
 
     id: str
     key: str | None
@@ -41,6 +44,7 @@ class MessageRecord:
     caller: Caller
     created_at: str
     transport: str = "http"
+    source: bytes | None = None
     seq: int = 0
 
     def summary(self) -> Json:

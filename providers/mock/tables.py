@@ -27,6 +27,9 @@ SCHEMA = """
     CREATE INDEX IF NOT EXISTS messages_key ON messages (key);
     CREATE INDEX IF NOT EXISTS messages_user ON messages (user);
 
+    -- a table of its own: lists of mails do not read megabytes
+    CREATE TABLE IF NOT EXISTS sources (message_id TEXT PRIMARY KEY, source BLOB NOT NULL);
+
     CREATE TABLE IF NOT EXISTS attempts (
         seq INTEGER PRIMARY KEY AUTOINCREMENT,
         key TEXT, worker TEXT, generation INTEGER, user TEXT, kind TEXT, recipients TEXT NOT NULL,
@@ -72,6 +75,9 @@ INSERT_MESSAGE = """
 """
 
 
+INSERT_SOURCE = "INSERT INTO sources (message_id, source) VALUES (?, ?)"
+
+
 def insert_message(connection: sqlite3.Connection, message: MessageRecord) -> None:
     """Put one mail into the inbox."""
     m, caller = message, message.caller
@@ -90,6 +96,23 @@ def insert_message(connection: sqlite3.Connection, message: MessageRecord) -> No
     )
     who = (caller.worker, caller.generation, caller.user, caller.kind)
     connection.execute(INSERT_MESSAGE, (*content, *who, m.created_at, m.transport, folded, folded_to))
+    if m.source is not None:
+        connection.execute(INSERT_SOURCE, (m.id, m.source))
+
+
+FIND_SOURCE = "SELECT source FROM sources WHERE message_id = ?"
+
+
+def find_source(connection: sqlite3.Connection, message_id: str) -> bytes | None:
+    """The mail as received, if it came as bytes."""
+    row = connection.execute(FIND_SOURCE, (message_id,)).fetchone()
+    return None if row is None else bytes(row["source"])
+
+
+def delete_messages(connection: sqlite3.Connection) -> int:
+    """Throw all mails away; returns how many."""
+    connection.execute("DELETE FROM sources")
+    return connection.execute("DELETE FROM messages").rowcount
 
 
 INSERT_ATTEMPT = """

@@ -113,9 +113,14 @@ def storable(value: str) -> str:
     return value.encode("utf-8", "replace").decode()
 
 
+def unquoted(value: str) -> str:
+    """What the notifier percent-encoded, bounded."""
+    return storable(unquote(value, errors="replace"))[:CONTEXT_CHARS_MAX]
+
+
 def _context(headers: Mapping[str, str], name: str) -> str | None:
     value = headers.get(name)
-    return None if value is None else storable(unquote(value, errors="replace"))[:CONTEXT_CHARS_MAX]
+    return None if value is None else unquoted(value)
 
 
 def _json(raw: bytes) -> object:

@@ -53,7 +53,8 @@ class Run:
 
     async def start(self) -> None:
         """Start it and wait until it says that everything answers."""
-        own = {"DATA_DIR": str(self.data_dir), "API_PORT": "0", "MOCK_PORT": "0", "WORKERS": "2", "STOP_GRACE_S": "5"}
+        ports = dict.fromkeys(("API_PORT", "MOCK_PORT", "MOCK_SMTP_PORT"), "0")
+        own = {"DATA_DIR": str(self.data_dir), "WORKERS": "2", "STOP_GRACE_S": "5", **ports}
         environ = {name: value for name, value in os.environ.items() if not name.upper().startswith("NOTIFIER_")}
         environ |= {f"NOTIFIER_{name}": value for name, value in own.items()}
         environ["PYTHONPATH"] = str(Path(__file__).parents[2])

@@ -44,6 +44,7 @@ def notifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     """The command line in this process, in an empty directory; only its log format is left out."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("NOTIFIER_MOCK_SMTP_PORT", "0")
     monkeypatch.setattr(observe, "configure_logging", lambda: None)
 
     def run(*argv: str, **settings: str) -> Done:
@@ -100,11 +101,13 @@ def test_what_is_wrong_is_one_message(settings: dict[str, str], code: int, text:
     assert "Traceback" not in done.stderr
 
 
-def test_a_taken_port_is_named_by_its_setting(notifier: Notifier) -> None:
+@pytest.mark.parametrize("name", ["MOCK_PORT", "MOCK_SMTP_PORT"])
+def test_a_taken_port_is_named_by_its_setting(notifier: Notifier, name: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = notifier("mock-provider", MOCK_PORT=str(taken.getsockname()[1]))
+        settings = {"MOCK_PORT": "0", name: str(taken.getsockname()[1])}
+        done = notifier("mock-provider", **settings)
     assert done.returncode == 1
-    assert "set NOTIFIER_MOCK_PORT to another one" in done.stderr
+    assert f"set NOTIFIER_{name} to another one" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -193,7 +196,7 @@ async def test_what_the_system_refuses_before_the_first_answer_is_said_in_words(
         raise error
 
     with pytest.raises(NotReady, match=re.escape(words)):
-        await run_until_stopped(serve, ready_file=None, parent_fd=None, host="h", port_setting="NOTIFIER_X")
+        await run_until_stopped(serve, ready_file=None, parent_fd=None, host="h", port_settings={7: "NOTIFIER_X"})
 
 
 async def test_the_same_error_later_is_ours_and_stays_what_it_is() -> None:

@@ -105,7 +105,7 @@ import asyncio, sys
 from pathlib import Path
 from providers.mock.app import serve
 
-def ready(url):
+def ready(url, smtp):
     print(url, flush=True)
 
 asyncio.run(serve(host="127.0.0.1", port=0, data_dir=Path(sys.argv[1]), stop=asyncio.Event(), ready=ready))

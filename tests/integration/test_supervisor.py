@@ -34,7 +34,13 @@ class Run:
     def __init__(self, data_dir: Path, **settings: str) -> None:
         self.ready_file = data_dir.with_suffix(".json")
         self.started = time.monotonic()
-        defaults = {"API_PORT": "0", "MOCK_PORT": "0", "WORKERS": "1", "STOP_GRACE_S": "5"}
+        defaults = {
+            "API_PORT": "0",
+            "MOCK_PORT": "0",
+            "MOCK_SMTP_PORT": "0",
+            "WORKERS": "1",
+            "STOP_GRACE_S": "5",
+        }
         env = {f"NOTIFIER_{name}": value for name, value in (defaults | settings).items()}
         self.process = subprocess.Popen(
             [*PROGRAM, "--ready-file", str(self.ready_file)],
@@ -132,6 +138,7 @@ def test_it_brings_everything_up_says_so_and_stops_cleanly(begin: Callable[..., 
     assert code == 0, log
     assert screen.curl(facts["api"], "data") in output
     assert facts["mock"] in output
+    assert facts["smtp"].startswith("smtp://127.0.0.1:") and facts["smtp"] in output
     assert not [pid for pid in pids_of(facts) if psutil.pid_exists(pid)]
 
 
@@ -159,7 +166,7 @@ def test_what_dies_comes_back_on_its_port_without_failpoints(begin: Callable[...
     after = run.once(
         lambda facts: all(facts["pids"][name] != before["pids"][name] for name in ("api", "mock", "workers"))
     )
-    assert (after["api"], after["mock"]) == (before["api"], before["mock"])
+    assert [after[name] for name in ("api", "mock", "smtp")] == [before[name] for name in ("api", "mock", "smtp")]
     assert after["pids"]["scheduler"] == before["pids"]["scheduler"]
     assert seen_by(after["metrics"]["workers"][0])["NOTIFIER_FAILPOINTS"] == ""
     code, _, log = run.stop()
@@ -182,7 +189,7 @@ def test_a_database_that_dies_comes_back_at_its_address(begin: Callable[..., Run
 def test_after_sigkill_children_stop_by_themselves_and_the_next_run_adopts_the_databases(
     begin: Callable[..., Run],
 ) -> None:
-    ports = {"API_PORT": str(free_port()), "MOCK_PORT": str(free_port())}
+    ports = {name: str(free_port()) for name in ("API_PORT", "MOCK_PORT", "MOCK_SMTP_PORT")}
     first = begin(**ports)
     before = first.facts()
     first.process.kill()
@@ -207,13 +214,14 @@ def test_two_runs_never_share_a_directory(begin: Callable[..., Run], database_ur
     assert first.stop()[0] == 0
 
 
-def test_a_taken_port_is_named_at_once(begin: Callable[..., Run], tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["API_PORT", "MOCK_PORT", "MOCK_SMTP_PORT"])
+def test_a_taken_port_is_named_at_once(begin: Callable[..., Run], tmp_path: Path, name: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        run = begin(MOCK_PORT=str(port))
+        run = begin(**{name: str(port)})
         code, _, log = run.end()
     assert code == 1
-    assert f"notifier: port {port} is taken: set NOTIFIER_MOCK_PORT" in log
+    assert f"notifier: port {port} is taken: set NOTIFIER_{name} to" in log
     assert not (tmp_path / "data" / "postgres.json").exists()
     assert "Traceback" not in log
 
@@ -277,6 +285,7 @@ def test_given_servers_are_used_and_left_alone(
     run = begin(DATABASE_URL=database_url, REDIS_URL="", MOCK_URL="http://127.0.0.1:9", WORKERS="0")
     facts = run.facts()
     assert (facts["database_url"], facts["redis_url"], facts["mock"]) == (database_url, "", "http://127.0.0.1:9")
+    assert facts["smtp"] is None
     assert [facts["pids"][name] for name in ("postgres", "redis", "mock", "workers")] == [None, None, None, []]
     assert seen_by(facts["api"])["NOTIFIER_REDIS_URL"] == ""
     assert run.stop()[0] == 0

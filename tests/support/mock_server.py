@@ -37,6 +37,7 @@ class Mock:
 
     url: str
     http: aiohttp.ClientSession
+    smtp: str = ""
 
     async def faults(self, **fields: object) -> dict[str, Any]:
         async with self.http.put(f"{self.url}/api/faults", json=fields) as answer:
@@ -73,16 +74,24 @@ class Mock:
 @contextlib.asynccontextmanager
 async def running_mock(data_dir: Path, **options: Any) -> AsyncIterator[Mock]:
     stop = asyncio.Event()
-    url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    urls: asyncio.Future[tuple[str, str]] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(
-        serve(host="127.0.0.1", port=0, data_dir=data_dir, stop=stop, ready=url.set_result, **options)
+        serve(
+            host="127.0.0.1",
+            port=0,
+            data_dir=data_dir,
+            stop=stop,
+            ready=lambda *both: urls.set_result(both),
+            **options,
+        )
     )
-    await asyncio.wait({task, url}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({task, urls}, return_when=asyncio.FIRST_COMPLETED)
     if task.done():
         await task
     try:
         async with aiohttp.ClientSession() as http:
-            yield Mock(url.result(), http)
+            url, smtp = urls.result()
+            yield Mock(url, http, smtp)
     finally:
         stop.set()
         await task

@@ -27,8 +27,10 @@ async def serve(stop: asyncio.Event, ready: Ready, name: str) -> None:
     port = int(os.environ.get(PORTS.get(name, ""), "0") or 0)
     server = await asyncio.start_server(answer, "127.0.0.1", port)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    ready(url, f"{url}/metrics")
-    async with server:
+    smtp_port = int(os.environ.get("NOTIFIER_MOCK_SMTP_PORT", "0") if name == "mock-provider" else "0")
+    smtp = await asyncio.start_server(answer, "127.0.0.1", smtp_port)
+    ready(url, f"{url}/metrics", f"smtp://127.0.0.1:{smtp.sockets[0].getsockname()[1]}")
+    async with server, smtp:
         await stop.wait()
         if os.environ.get("STAND_IN_LINGERS") == name:
             await asyncio.sleep(60)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from providers.mock.faults import Dials, Faults, FaultsInvalid, draw
+from providers.mock.faults import Dials, Faults, FaultsInvalid, SmtpFault, draw
 
 
 def test_without_faults_nothing_happens_to_a_call() -> None:
@@ -64,6 +64,15 @@ def test_fields_given_are_replaced_and_the_others_stay() -> None:
         ({"reject_to": "*"}, "reject_to"),
         ({"key_ttl_s": -1}, "key_ttl_s"),
         ({"hang": 1}, "hang: there is no such fault"),
+        ({"smtp_at": "somewhere"}, "smtp_at"),
+        ({"smtp_does": "reply"}, "smtp_reply: say what"),
+        ({"smtp_does": "reply", "smtp_reply": "250 2.0.0 Ok"}, "smtp_reply"),
+        ({"smtp_does": "reply", "smtp_reply": "451 a\r\n250 b"}, "smtp_reply"),
+        ({"smtp_does": "reply", "smtp_reply": "451 a\n"}, "smtp_reply"),
+        ({"smtp_does": "reply", "smtp_reply": "4512"}, "smtp_reply"),
+        ({"smtp_does": "reply", "smtp_reply": "451 no", "smtp_at": "body"}, "smtp_does: nobody waits"),
+        ({"smtp_rate": 2}, "smtp_rate"),
+        ({"smtp_times": -1}, "smtp_times"),
     ],
 )
 def test_a_bad_value_is_named_and_changes_nothing(changes: dict[str, object], named: str) -> None:
@@ -77,3 +86,50 @@ def test_patterns_ignore_case_and_name_the_address() -> None:
     faults = Faults(reject_to=("*@Bad.example", "eve@*"))
     assert faults.rejects(["ada@example.com", "Bob@BAD.example"]) == "Bob@BAD.example"
     assert faults.rejects(["ada@example.com"]) is None
+
+
+def test_a_fault_meets_those_who_come_to_its_stage() -> None:
+    dials = Dials(Faults())
+    assert dials.smtp_fault("dot") is None
+    dials.set({"smtp_at": "dot"})
+    assert dials.smtp_fault("after_dot") is None
+    assert dials.smtp_fault("dot") == SmtpFault("cut")
+    dials.set({"smtp_does": "reply", "smtp_reply": "451 4.3.0 no"})
+    assert dials.smtp_fault("dot") == SmtpFault("reply", "451 4.3.0 no")
+    dials.set({"smtp_rate": 0})
+    assert dials.smtp_fault("dot") is None
+
+
+@pytest.mark.parametrize("named", [{"smtp_times": 2}, {"smtp_at": "dot"}])
+def test_naming_the_stage_or_the_number_starts_the_count_anew(named: dict[str, object]) -> None:
+    dials = Dials(Faults())
+    dials.set({"smtp_at": "dot", "smtp_times": 2})
+    for changes in ({}, {"smtp_does": "silence"}, named, named):
+        dials.set(changes)
+        met = [dials.smtp_fault("dot") is not None for _ in range(4)]
+        assert met == ([True, True, False, False] if changes in ({}, named) else [False] * 4)
+
+
+def test_calls_over_smtp_leave_the_luck_of_http_as_it_was() -> None:
+    def luck(*, smtp: bool) -> list[bool]:
+        dials = Dials(Faults())
+        dials.set({"fail_rate": 0.5, "smtp_at": "dot", "smtp_rate": 0.5, "latency_ms": [0, 9], "seed": 3})
+        fates = []
+        for _ in range(50):
+            if smtp:
+                dials.smtp_fault("dot")
+                dials.smtp_latency_s()
+            fates.append(dials.draw().fail)
+        return fates
+
+    assert luck(smtp=True) == luck(smtp=False)
+
+
+def test_the_same_seed_gives_the_same_luck_over_smtp() -> None:
+    def luck(**more: object) -> list[bool]:
+        dials = Dials(Faults())
+        dials.set({"smtp_at": "dot", "smtp_rate": 0.3, "seed": 3, **more})
+        return [dials.smtp_latency_s() >= 0 and dials.smtp_fault("dot") is not None for _ in range(200)]
+
+    assert luck() == luck(latency_ms=[1, 9])
+    assert 30 < sum(luck()) < 90
