@@ -247,6 +247,15 @@ class Settings(BaseSettings):
         return min(self.worker_concurrency, self.smtp_pool_size) if self.provider == "smtp" else self.worker_concurrency
 
     @property
+    def needs_mock(self) -> bool:
+        """Whether `run` starts the mock provider: it takes our mails, over HTTP or SMTP, unless another one is named."""
+        if self.mock_url:
+            return False
+        if self.provider == "mock" or self.smtp_host is None:
+            return True
+        return _is_here(self.smtp_host) and self.smtp_port == self.mock_smtp_port
+
+    @property
     def smtp_protection(self) -> Literal["starttls", "tls", "none"]:
         """SMTP_SECURITY, or what suits port and host."""
         if self.smtp_security is not None:

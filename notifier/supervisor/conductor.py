@@ -98,7 +98,7 @@ class Supervisor:
 
     @property
     def _with_mock(self) -> bool:
-        return not self._settings.mock_url  # the one provider there is so far; a real one needs no mock
+        return self._settings.needs_mock
 
     async def work(self, started: float) -> None:
         """Start everything, say so, and keep it alive until cancelled."""
@@ -146,11 +146,17 @@ class Supervisor:
             self._start(f"worker-{number}", "worker", self._given | {"NOTIFIER_METRICS_PORT": str(port)})
 
     def _addresses(self) -> dict[str, str]:
-        mock = self._children["mock"].url if self._with_mock else self._settings.mock_url
-        return {
+        found = {
             "NOTIFIER_DATABASE_URL": self._databases.database_url,
             "NOTIFIER_REDIS_URL": self._databases.redis_url,
-        } | ({"NOTIFIER_MOCK_URL": mock} if mock else {})
+        }
+        mock = self._children["mock"].url if self._with_mock else self._settings.mock_url
+        if mock:
+            found["NOTIFIER_MOCK_URL"] = mock
+        if self._with_mock and self._settings.provider == "smtp" and self._settings.smtp_host is None:
+            listener = urlsplit(self._children["mock"].smtp or "")
+            found |= {"NOTIFIER_SMTP_HOST": str(listener.hostname), "NOTIFIER_SMTP_PORT": str(listener.port)}
+        return found
 
     def _credentials(self) -> dict[str, str]:
         keys = {key.get_secret_value(): sorted(scopes) for key, scopes in self._settings.api_keys.items()}

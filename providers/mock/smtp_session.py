@@ -166,12 +166,19 @@ class Session(smtp.SMTP):
         """Answer. This is where the body begins, too: right behind 354."""
         reply = status if isinstance(status, str) else status.decode()
         self._last_code = int(reply[:3])
+        if self._last_code == 354 and (fault := self.dials.smtp_fault("body")):
+            await self._begin_and_end(reply, fault)
         await super().push(reply if reply == self.dials.faults.smtp_reply else _with_code(reply))
         if self._last_code == 421 and self.transport is not None:
             self.transport.close()
-        if self._last_code == 354 and (fault := self.dials.smtp_fault("body")):
-            await self.note(marked(self.mail.conclude(), fault))
-            await self.suffer(fault)
+
+    async def _begin_and_end(self, reply: str, fault: SmtpFault) -> None:
+        """Ask for the mail and read none of it."""
+        self._writer.write(f"{reply}\r\n".encode())
+        if fault.does == "cut":
+            self._writer.write_eof()  # with nothing in between: a quick client must not get as far as the dot
+        await self.note(marked(self.mail.conclude(), fault))
+        await self.suffer(fault)
 
     def _getaddr(self, arg: str) -> tuple[str | None, str | None]:
         try:

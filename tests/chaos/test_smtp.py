@@ -54,11 +54,13 @@ async def test_a_worker_killed_around_the_dot_leaves_one_doubt(
     tmp_path: Path, database_url: str, redis_url: str, step: str
 ) -> None:
     async with a_stack(tmp_path, database_url, redis_url) as stack:
-        victim = await stack.start("worker", "victim", FAILPOINTS=f"{step}=kill*1")
+        # Several connections, but one at a time comes to the dot; once that is out, what waits for an answer counts.
+        pool_size = "1" if step == "worker.after_send" else "4"
+        victim = await stack.start("worker", "victim", FAILPOINTS=f"{step}=kill*1", SMTP_POOL_SIZE=pool_size)
         people = users(20)
         await stack.signups(people)
         assert await victim.ended() == -signal.SIGKILL
-        await stack.start("worker", "good", SMTP_POOL_SIZE="10")
+        await stack.start("worker", "good")
         await stack.until_states(sent=19, uncertain=1, scheduled=20)
         mails = await stack.mails()
         assert max(mails.values()) == 1

@@ -278,3 +278,20 @@ def test_a_worker_holds_no_more_mails_than_it_has_connections(monkeypatch: pytes
     assert given(monkeypatch, WORKER_CONCURRENCY="50").slots == 50
     assert given(monkeypatch, PROVIDER="smtp", SMTP_POOL_SIZE="4").slots == 4
     assert given(monkeypatch, PROVIDER="smtp", SMTP_POOL_SIZE="80").slots == 50
+
+
+@pytest.mark.parametrize(
+    ("settings", "needed"),
+    [
+        ({}, True),
+        ({"MOCK_URL": "http://127.0.0.1:9"}, False),
+        ({"PROVIDER": "smtp"}, True),
+        ({"PROVIDER": "smtp", "SMTP_HOST": "127.0.0.1", "SMTP_PORT": "1025"}, True),
+        ({"PROVIDER": "smtp", "SMTP_HOST": "127.0.0.1", "SMTP_PORT": "25"}, False),
+        ({"PROVIDER": "smtp", "SMTP_HOST": "mail.example.org", "SMTP_PORT": "1025", "MAIL_FROM": "a@b.org"}, False),
+    ],
+)
+def test_a_mock_is_started_where_it_takes_the_mails(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], needed: bool
+) -> None:
+    assert given(monkeypatch, **settings).needs_mock is needed
