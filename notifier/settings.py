@@ -248,7 +248,7 @@ class Settings(BaseSettings):
 
     @property
     def needs_mock(self) -> bool:
-        """Whether `run` starts the mock provider: it takes our mails, over HTTP or SMTP, unless another one is named."""
+        """Whether `run` starts the mock provider: it takes our mails, unless another is named."""
         if self.mock_url:
             return False
         if self.provider == "mock" or self.smtp_host is None:

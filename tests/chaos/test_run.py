@@ -51,10 +51,10 @@ class Run:
         workers = {f"worker-{number}": pid for number, pid in enumerate(noted["workers"], 1)}
         return {name: noted[name] for name in PARTS} | workers
 
-    async def start(self) -> None:
+    async def start(self, **settings: str) -> None:
         """Start it and wait until it says that everything answers."""
         ports = dict.fromkeys(("API_PORT", "MOCK_PORT", "MOCK_SMTP_PORT"), "0")
-        own = {"DATA_DIR": str(self.data_dir), "WORKERS": "2", "STOP_GRACE_S": "5", **ports}
+        own = {"DATA_DIR": str(self.data_dir), "WORKERS": "2", "STOP_GRACE_S": "5", **ports, **settings}
         environ = {name: value for name, value in os.environ.items() if not name.upper().startswith("NOTIFIER_")}
         environ |= {f"NOTIFIER_{name}": value for name, value in own.items()}
         environ["PYTHONPATH"] = str(Path(__file__).parents[2])
@@ -191,6 +191,22 @@ async def test_each_part_that_is_killed_comes_back_and_mails_go_on(run: Run) -> 
     assert await run.end(signal.SIGTERM) == 0, run.log
     ended = [json.loads(line) for line in (run.folder / "run.log").read_text().splitlines() if line.startswith("{")]
     assert {line["child"] for line in ended if line["event"] == "child.ended"} >= {"api", "worker-1"}
+
+
+async def test_by_smtp_the_mails_come_to_the_same_inbox_also_after_the_mock_was_killed(run: Run) -> None:
+    await run.start(PROVIDER="smtp")
+    people = [await assert_a_mail_in_time(run)]
+    listener, before = run.facts["smtp"], run.pids["mock"]
+    os.kill(before, signal.SIGKILL)
+    [user] = users(1)
+    await run.signup(user)
+    await until(_is_another(run, "mock", before), "the mock is back")
+    await run.until_mailed(*people, user)
+    assert run.facts["smtp"] == listener
+    assert await run.mails() == Counter([*people, user])
+    async with run.http.get(f"{run.facts['mock']}/api/messages") as answer:
+        assert {message["transport"] for message in (await answer.json())["messages"]} == {"smtp"}
+    assert await run.end(signal.SIGTERM) == 0, run.log
 
 
 def _is_another(run: Run, name: str, before: int) -> Callable[[], bool]:
