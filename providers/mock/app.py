@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+import socket
+from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 
 from aiohttp import web
 
 from providers.mock.api import Api, errors_in_shape
 from providers.mock.faults import Dials, Faults
+from providers.mock.guard import guard
 from providers.mock.intake import Intake
 from providers.mock.ledger import Ledger
 from providers.mock.stream import Hub
@@ -29,15 +31,22 @@ async def serve(
     ready: Callable[[str], None],
     duplicate_mode: str = "reject",
     key_ttl_s: float = 86_400,
+    names: Collection[str] = (),
 ) -> None:
     """Run the mock until `stop`; calls `ready` with its URL once it answers. Port 0 takes a free one.
+
+    `names` are host names it is called by, beside those that guard.py lets anybody use.
 
     Raises OSError when the port or the data directory is in use, ValueError for defaults no fault may have.
     """
     faults = Faults.model_validate({"duplicate_mode": duplicate_mode, "key_ttl_s": key_ttl_s})
     async with contextlib.AsyncExitStack() as stack:
         ledger = await stack.enter_async_context(_ledger(data_dir))
-        runner = web.AppRunner(build(ledger, Dials(faults)), access_log=None, shutdown_timeout=SHUTDOWN_S)
+        runner = web.AppRunner(
+            build(ledger, Dials(faults), {host, socket.gethostname().lower(), *names}),
+            access_log=None,
+            shutdown_timeout=SHUTDOWN_S,
+        )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         site = web.TCPSite(runner, host, port)
@@ -46,13 +55,14 @@ async def serve(
         await stop.wait()
 
 
-def build(ledger: Ledger, dials: Dials) -> web.Application:
+def build(ledger: Ledger, dials: Dials, names: Collection[str]) -> web.Application:
     """Everything the mock answers, put together."""
-    hub, api = Hub(), Api(ledger, dials)
+    hub = Hub()
+    api = Api(ledger, dials, hub)
     intake = Intake(ledger, dials, hub, api.count)
-    app = web.Application(middlewares=[errors_in_shape], client_max_size=BODY_BYTES_MAX)
+    app = web.Application(middlewares=[errors_in_shape, guard(names)], client_max_size=BODY_BYTES_MAX)
     app.add_routes([web.post("/emails", intake.post_one), web.post("/emails/batch", intake.post_batch)])
-    app.add_routes([web.get("/api/stream", hub.serve), *api.routes(), *Viewer(ledger).routes()])
+    app.add_routes([web.get("/api/stream", hub.serve), *api.routes(), *Viewer(ledger, dials, hub).routes()])
 
     async def let_go(_app: web.Application) -> None:
         intake.stop()

@@ -16,7 +16,8 @@ from typing import TypeVar
 
 from providers.mock.committer import Committer
 from providers.mock.records import AttemptRecord, MessageRecord
-from providers.mock.tables import SCHEMA, KeyRecord, find_key, insert_attempt, insert_message, remember_key
+from providers.mock.tables import KeyRecord, delete_messages, find_key, insert_attempt, insert_message, remember_key
+from providers.mock.upgrade import prepare
 
 LOCK_WAIT_S = 5.0
 
@@ -37,7 +38,7 @@ class Ledger:
         try:
             _close_to_others(path)
             writer = _connect(path)
-            writer.executescript(SCHEMA)
+            prepare(writer)
             self._reader = _connect(path)
             self._reader.execute("PRAGMA query_only = on")
         except sqlite3.Error as error:
@@ -82,7 +83,7 @@ class Ledger:
 
     async def empty_inbox(self) -> int:
         """Throw the mails away and keep keys and calls; returns how many."""
-        return await self._committer.run(lambda connection: connection.execute("DELETE FROM messages").rowcount)
+        return await self._committer.run(delete_messages)
 
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """Run one of the queries of search.py away from the event loop."""
