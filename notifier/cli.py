@@ -9,6 +9,7 @@ import sys
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 from typer.core import TyperCommand
@@ -153,6 +154,7 @@ def mock_provider(
             ready=lambda url: ready(url, None),
             duplicate_mode=duplicate_mode or settings.mock_family.value,
             key_ttl_s=settings.mock_window_s if key_ttl_s is None else key_ttl_s,
+            names=[called] if (called := urlsplit(settings.mock_url or "").hostname) else [],
         )
 
     _run_until_stopped(serve, settings, ready_file, parent_fd, port_setting="NOTIFIER_MOCK_PORT")

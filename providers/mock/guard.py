@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -12,6 +12,8 @@ from aiohttp.typedefs import Middleware
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 # Nobody can own a public name that ends so.
 PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test", ".svc")
+
+HOST = re.compile(r"(?P<name>[a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]*)?")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -24,8 +26,8 @@ def guard(names: Collection[str]) -> Middleware:
         host = request.headers.get("Host")
         if not is_own_host(host, names):
             raise web.HTTPMisdirectedRequest(
-                text="The mock provider does not know itself by this name. Call it by its IP address, a name without "
-                "dots, or start it with this name in the URL it is called by."
+                text="The mock provider does not know itself by this name. Call it by its IP address or a name without "
+                "dots, or start it with NOTIFIER_MOCK_URL set to the address it is called by."
             )
         if is_cross_site(request.method, request.headers):
             raise web.HTTPForbidden(text="A web page of another origin cannot change anything here.")
@@ -43,10 +45,10 @@ def is_own_host(host: str | None, names: Collection[str]) -> bool:
     """
     if host is None:  # no browser leaves it out
         return True
-    try:
-        name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
-    except ValueError:
+    form = HOST.fullmatch(host.lower())
+    if form is None:
         return False
+    name = form["name"].rstrip(".")
     return "." not in name or name in names or name.endswith(PRIVATE_SUFFIXES) or _is_address(name)
 
 
@@ -64,17 +66,13 @@ def is_cross_site(method: str, headers: Mapping[str, str]) -> bool:
     if origin is None:
         return False
     scheme, _, host = origin.partition("://")
-    return host.removesuffix(f":{DEFAULT_PORTS.get(scheme)}") != headers.get("Host", "").removesuffix(
-        f":{DEFAULT_PORTS.get(scheme)}"
-    )
-
-
-DEFAULT_PORTS = {"http": 80, "https": 443}
+    port = {"http": ":80", "https": ":443"}.get(scheme, "")
+    return host.removesuffix(port) != headers.get("Host", "").lower().removesuffix(port)
 
 
 def _is_address(name: str) -> bool:
     try:
-        ipaddress.ip_address(name.partition("%")[0])
+        ipaddress.ip_address(name.strip("[]"))
     except ValueError:
         return False
     return True

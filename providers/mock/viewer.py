@@ -64,7 +64,7 @@ class Viewer:
         try:
             query = parse(text)
         except QueryInvalid as error:
-            return await self._render("inbox.html", status=422, q=text, error=str(error), after=after)
+            return await self._render("inbox.html", q=text, error=str(error), after=after)
 
         def look(connection: sqlite3.Connection) -> dict[str, object]:
             page = search.messages(connection, query, PAGE_LIMIT, after)
@@ -83,7 +83,8 @@ class Viewer:
         def look(connection: sqlite3.Connection) -> dict[str, object]:
             newer, older = search.neighbours(connection, query, message.seq)
             calls = search.attempts(connection, message.key, STORY_MAX, None) if message.key else None
-            return {"newer": newer, "older": older, "calls": calls}
+            repeats = search.repeats(connection, search.lines(connection, [message.seq]))
+            return {"newer": newer, "older": older, "calls": calls, "repeats": repeats.get(message.id, 0)}
 
         shown = view or ("html" if message.html or not message.text else "text")
         source = await source_of(self._ledger, message) if shown in ("headers", "source") else b""
@@ -172,8 +173,7 @@ class Viewer:
         fields = panel.inputs(self._dials.faults, self._dials.changed(), typed, invalid)
         at_field = {field.name for field in fields if field.error}
         elsewhere = [] if invalid is None else [m for name, m in invalid.by_field().items() if name not in at_field]
-        status = 200 if invalid is None else 422
-        return await self._render("faults.html", status=status, fields=fields, elsewhere=elsewhere, invalid=invalid)
+        return await self._render("faults.html", fields=fields, elsewhere=elsewhere, invalid=invalid)
 
     async def _render(
         self, template: str, look: Look | None = None, *, status: int = 200, frame: str = "'none'", **values: object
