@@ -9,6 +9,7 @@ import sys
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 from typer.core import TyperCommand
@@ -154,6 +155,7 @@ def mock_provider(
             ready=lambda url, smtp: ready(url, None, smtp),
             duplicate_mode=duplicate_mode or settings.mock_family.value,
             key_ttl_s=settings.mock_window_s if key_ttl_s is None else key_ttl_s,
+            names=[called] if (called := urlsplit(settings.mock_url or "").hostname) else [],
         )
 
     port_settings = {settings.mock_port: "NOTIFIER_MOCK_PORT", settings.mock_smtp_port: "NOTIFIER_MOCK_SMTP_PORT"}

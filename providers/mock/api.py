@@ -17,21 +17,28 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from providers.mock import search, wire
 from providers.mock.faults import Dials, FaultsInvalid
 from providers.mock.ledger import Ledger
+from providers.mock.plain import without_links
+from providers.mock.query import QueryInvalid, parse
 from providers.mock.records import MessageRecord
+from providers.mock.stream import Hub
 from providers.mock.tables import find_source
 
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 10_000
 # A mail may bring its own looks; nothing else of it runs, loads or leads anywhere.
-MAIL_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox; frame-ancestors 'self'"
+MAIL_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'; "
+    "sandbox; frame-ancestors 'self'"
+)
 
 
 class Api:
     """The handlers of /api, of GET /emails/{id}, /healthz and /metrics."""
 
-    def __init__(self, ledger: Ledger, dials: Dials) -> None:
+    def __init__(self, ledger: Ledger, dials: Dials, hub: Hub) -> None:
         self._ledger = ledger
         self._dials = dials
+        self._hub = hub
         self._registry = CollectorRegistry()
         self._calls = Counter(
             "mock_calls",
@@ -85,17 +92,22 @@ class Api:
             self._dials.set(changes)
         except FaultsInvalid as error:
             return problem(wire.Refusal(422, "validation_error", str(error)))
+        self._hub.changed()
         return self._faults()
 
     async def delete_faults(self, _request: web.Request) -> web.Response:
         """Everything back to how the process was started."""
         self._dials.reset()
+        self._hub.changed()
         return self._faults()
 
     async def list_messages(self, request: web.Request) -> web.Response:
-        """The inbox, newest first; `q` searches, see search.conditions()."""
+        """The inbox, newest first; `q` searches, see query.parse()."""
         limit, after = paging(request)
-        query = wire.storable(request.query.get("q", ""))
+        try:
+            query = parse(wire.storable(request.query.get("q", "")))
+        except QueryInvalid as error:
+            return problem(wire.Refusal(422, "validation_error", str(error)))
         page = await self._ledger.read(lambda connection: search.messages(connection, query, limit, after))
         return web.json_response(
             {
@@ -110,10 +122,13 @@ class Api:
         return web.json_response((await self._message(request)).detail())
 
     async def get_html(self, request: web.Request) -> web.Response:
-        """The HTML part, shut in: made for an iframe, harmless when opened by itself."""
+        """The HTML part, shut in: harmless in a frame and by itself; with `links=off` nothing in it leads anywhere."""
         message = await self._message(request)
+        html = message.html or ""
+        if request.query.get("links") == "off":
+            html = without_links(html)
         headers = {"Content-Security-Policy": MAIL_POLICY, **SAFE_HEADERS}
-        return web.Response(text=message.html or "", content_type="text/html", charset="utf-8", headers=headers)
+        return web.Response(text=html, content_type="text/html", charset="utf-8", headers=headers)
 
     async def get_text(self, request: web.Request) -> web.Response:
         """The plain text part."""
@@ -123,17 +138,20 @@ class Api:
     async def get_raw(self, request: web.Request) -> web.Response:
         """The mail as it came, byte for byte, or (HTTP) as it would travel (RFC 5322)."""
         message = await self._message(request)
-        source = await self._ledger.read(functools.partial(find_source, message_id=message.id))
         headers = {"Content-Type": "text/plain; charset=utf-8", **SAFE_HEADERS}
-        return web.Response(body=raw(message) if source is None else source, headers=headers)
+        return web.Response(body=await source_of(self._ledger, message), headers=headers)
 
     async def delete_messages(self, _request: web.Request) -> web.Response:
         """Empty the inbox; keys and calls stay."""
-        return web.json_response({"deleted": await self._ledger.empty_inbox()})
+        deleted = await self._ledger.empty_inbox()
+        self._hub.changed()
+        return web.json_response({"deleted": deleted})
 
     async def delete_keys(self, _request: web.Request) -> web.Response:
         """Forget every key; the mails stay."""
-        return web.json_response({"deleted": await self._ledger.forget_keys()})
+        deleted = await self._ledger.forget_keys()
+        self._hub.changed()
+        return web.json_response({"deleted": deleted})
 
     async def list_attempts(self, request: web.Request) -> web.Response:
         """Every call, newest first, of all keys or of one."""
@@ -167,6 +185,7 @@ class Api:
 SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 
@@ -175,6 +194,12 @@ def problem(refusal: wire.Refusal) -> web.Response:
     """An error in Resend's shape."""
     content = {"statusCode": refusal.status, "name": refusal.name, "message": refusal.message}
     return web.json_response(content, status=refusal.status)
+
+
+async def source_of(ledger: Ledger, message: MessageRecord) -> bytes:
+    """The mail as it came, byte for byte, or (HTTP) as it would travel."""
+    source = await ledger.read(functools.partial(find_source, message_id=message.id))
+    return raw(message) if source is None else source
 
 
 async def find_message(ledger: Ledger, message_id: str) -> MessageRecord:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+import socket
+from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from aiohttp import web
 from providers.mock.api import Api, errors_in_shape
 from providers.mock.desk import Desk
 from providers.mock.faults import Dials, Faults
+from providers.mock.guard import guard
 from providers.mock.intake import Intake
 from providers.mock.ledger import Ledger
 from providers.mock.smtp import listening
@@ -33,8 +35,11 @@ async def serve(
     smtp_port: int = 0,
     duplicate_mode: str = "reject",
     key_ttl_s: float = 86_400,
+    names: Collection[str] = (),
 ) -> None:
     """Run the mock until `stop`; calls `ready` with its URLs, HTTP and SMTP, once it answers. Port 0 takes a free one.
+
+    `names` are host names it is called by, beside those that guard.py lets anybody use.
 
     Raises OSError when a port or the data directory is in use, ValueError for defaults no fault may have.
     """
@@ -42,9 +47,10 @@ async def serve(
     async with contextlib.AsyncExitStack() as stack:
         ledger = await stack.enter_async_context(_ledger(data_dir))
         dials, hub = Dials(faults), Hub()
-        api = Api(ledger, dials)
+        api = Api(ledger, dials, hub)
         desk = Desk(ledger, hub, api.count)
-        app = _build(api, Intake(desk, dials), hub, Viewer(ledger))
+        app = _build(api, Intake(desk, dials), hub, Viewer(ledger, dials, hub))
+        app.middlewares.append(guard({host, socket.gethostname().lower(), *names}))
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)

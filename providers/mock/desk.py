@@ -26,6 +26,10 @@ class Desk:
         self._count = count
         self._in_flight: set[str] = set()
 
+    def calling(self) -> contextlib.AbstractContextManager[None]:
+        """Show a call as in flight while it is under way."""
+        return self._hub.calling()
+
     def is_busy(self, key: str | None) -> bool:
         """Whether the first call with this key is still running."""
         return key in self._in_flight

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal, Self
@@ -83,7 +83,16 @@ class Faults(BaseModel):
 
 
 class FaultsInvalid(ValueError):
-    """The knobs offered cannot be set; each line names one and says what is wrong with it."""
+    """The knobs offered cannot be set; each of `errors` names one and says what is wrong with it."""
+
+    def __init__(self, errors: Sequence[str]) -> None:
+        super().__init__("; ".join(errors))
+        self.errors = errors
+
+    def by_field(self) -> dict[str, str]:
+        """What is wrong, by knob."""
+        parted = [error.partition(": ") for error in self.errors]
+        return {place.partition(".")[0]: message for place, _, message in reversed(parted)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +162,18 @@ class Dials:
             # By way of JSON: its strict mode takes a list for a tuple and still no "0.5" for a number.
             faults = Faults.model_validate_json(json.dumps(merged))
         except ValidationError as error:
-            raise FaultsInvalid("; ".join(_explain(item) for item in error.errors())) from None
+            raise FaultsInvalid([_explain(item) for item in error.errors()]) from None
         self.faults = faults
         if "seed" in changes:
             self._start_dice()
         if {"smtp_at", "smtp_times"} & changes.keys():
             self._smtp_met = 0
         return faults
+
+    def changed(self) -> dict[str, tuple[object, object]]:
+        """What is not as the process was started: the knob, how it stands, how it was. A seed does no harm."""
+        now, then = self.faults.model_dump(exclude={"seed"}), self._defaults.model_dump()
+        return {name: (value, then[name]) for name, value in now.items() if value != then[name]}
 
     def reset(self) -> Faults:
         """Back to how the process was started."""

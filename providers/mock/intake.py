@@ -44,6 +44,10 @@ class Intake:
 
     async def _post(self, request: web.Request, *, batch: bool) -> web.StreamResponse:
         raw = await request.read()  # first of all: from here on the client may hang up and nothing changes
+        with self._desk.calling():
+            return await self._answer(request, raw, batch=batch)
+
+    async def _answer(self, request: web.Request, raw: bytes, *, batch: bool) -> web.StreamResponse:
         header = request.headers.get("Idempotency-Key")
         key = None if header is None else wire.storable(header)
         attempt = AttemptRecord(key, wire.caller(request.headers), (), timestamp(), "rejected", None)

@@ -16,15 +16,8 @@ from typing import TypeVar
 
 from providers.mock.committer import Committer
 from providers.mock.records import AttemptRecord, MessageRecord
-from providers.mock.tables import (
-    SCHEMA,
-    KeyRecord,
-    delete_messages,
-    find_key,
-    insert_attempt,
-    insert_message,
-    remember_key,
-)
+from providers.mock.tables import KeyRecord, delete_messages, find_key, insert_attempt, insert_message, remember_key
+from providers.mock.upgrade import prepare
 
 LOCK_WAIT_S = 5.0
 
@@ -45,7 +38,7 @@ class Ledger:
         try:
             _close_to_others(path)
             writer = _connect(path)
-            writer.executescript(SCHEMA)
+            prepare(writer)
             self._reader = _connect(path)
             self._reader.execute("PRAGMA query_only = on")
         except sqlite3.Error as error:

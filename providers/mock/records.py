@@ -49,19 +49,7 @@ class MessageRecord:
 
     def summary(self) -> Json:
         """The line in a list."""
-        return {
-            "id": self.id,
-            "key": self.key,
-            "from": self.sender,
-            "to": list(self.to),
-            "subject": self.subject,
-            "user": self.caller.user,
-            "kind": self.caller.kind,
-            "worker": self.caller.worker,
-            "generation": self.caller.generation,
-            "created_at": self.created_at,
-            "transport": self.transport,
-        }
+        return _summary(self)
 
     def detail(self) -> Json:
         """Everything."""
@@ -87,6 +75,26 @@ class MessageRecord:
             "scheduled_at": body.get("scheduled_at"),
             "last_event": "delivered",
         }
+
+
+@dataclass(frozen=True, slots=True)
+class MessageLine:
+    """What a list shows of a mail; `snippet` is how its text begins."""
+
+    id: str
+    key: str | None
+    sender: str
+    to: tuple[str, ...]
+    subject: str
+    caller: Caller
+    created_at: str
+    transport: str
+    snippet: str
+    seq: int
+
+    def summary(self) -> Json:
+        """The line in a list."""
+        return _summary(self) | {"snippet": self.snippet}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +128,22 @@ class AttemptRecord:
             "message_ids": list(self.message_ids),
             "answered": self.answered,
         }
+
+
+def _summary(mail: MessageRecord | MessageLine) -> Json:
+    return {
+        "id": mail.id,
+        "key": mail.key,
+        "from": mail.sender,
+        "to": list(mail.to),
+        "subject": mail.subject,
+        "user": mail.caller.user,
+        "kind": mail.caller.kind,
+        "worker": mail.caller.worker,
+        "generation": mail.caller.generation,
+        "created_at": mail.created_at,
+        "transport": mail.transport,
+    }
 
 
 def as_list(value: object) -> list[object]:

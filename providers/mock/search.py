@@ -1,17 +1,20 @@
-"""Reading the ledger: mails by words, calls by key, newest first, page by page."""
+"""Reading the ledger: mails by query, calls by key, doubles; newest first, page by page."""
 
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from providers.mock.records import AttemptRecord, Caller, MessageRecord
+from providers.mock.query import Query
+from providers.mock.records import AttemptRecord, Caller, MessageLine, MessageRecord, pack
+
+FEW = 2_000
 
 T = TypeVar("T")
+Listed = TypeVar("Listed", MessageLine, AttemptRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,87 +29,155 @@ class Page(Generic[T]):
 def message(connection: sqlite3.Connection, message_id: str) -> MessageRecord | None:
     """One mail."""
     row = connection.execute("SELECT * FROM messages WHERE id = ?", (message_id,)).fetchone()
-    return None if row is None else _message(row)
+    return None if row is None else as_message(row)
 
 
-def messages(connection: sqlite3.Connection, query: str, limit: int, after: int | None) -> Page[MessageRecord]:
-    """The mails that match every term of `query`."""
-    where, values = conditions(query)
-    return _page(connection, "messages", where, values, limit, after, _message)
+NEWEST = "SELECT * FROM lines WHERE seq < ? ORDER BY seq DESC LIMIT ?"
+NO_END = 2**62
 
 
-def attempts(
-    connection: sqlite3.Connection, key: str | None, limit: int, after: int | None, *, refused: bool = False
-) -> Page[AttemptRecord]:
-    """The calls, of one key or of all; `refused`: only those that brought no mail into the inbox."""
-    where: list[str] = []
-    values: list[object] = []
-    if key is not None:
-        where.append("key = ?")
-        values.append(key)
-    if refused:
-        where.append("verdict <> 'accepted'")
-    return _page(connection, "attempts", where, values, limit, after, _attempt)
+def messages(connection: sqlite3.Connection, query: Query, limit: int, after: int | None) -> Page[MessageLine]:
+    """The mails that match `query`."""
+    before = NO_END if after is None else after
+    if not query:
+        [total] = connection.execute("SELECT n FROM counts WHERE name = 'inbox'").fetchone()
+        rows = connection.execute(NEWEST, (before, limit + 1)).fetchall()
+        return _page([_line(row) for row in rows], total, limit)
+    found = matching(connection, query)
+    wanted = [seq for seq in found if seq < before][: limit + 1]
+    return _page(lines(connection, wanted), len(found), limit)
 
 
-TERM = re.compile(r'(?:(to|user|kind|key|subject):)?("[^"]*"|\S+)')
+def matching(connection: sqlite3.Connection, query: Query) -> list[int]:
+    """The numbers of all mails that match, newest first."""
+    found = _matching_lines(connection, query) if query.lines else None
+    if query.words and found != []:
+        found = _matching_words(connection, query.words, found)
+    return found or []
 
 
-def conditions(query: str) -> tuple[list[str], list[object]]:
-    """Turn a search into SQL; every term must match, quotes hold words together.
+def lines(connection: sqlite3.Connection, seqs: Sequence[int]) -> list[MessageLine]:
+    """The mails with these numbers, newest first."""
+    statement = "SELECT * FROM lines WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq DESC"
+    return [_line(row) for row in connection.execute(statement, (pack(seqs),))]
 
-    `user:`, `key:` and `kind:` match exactly (a kind also by its name alone), `to:` the start of an address
-    or a whole @domain, `subject:` and words without a prefix anywhere.
+
+def _matching_lines(connection: sqlite3.Connection, query: Query) -> list[int]:
+    # Only conditions of query.py are put together here; every value is bound.
+    condition = " AND ".join(term.sql for term in query.lines)
+    values = [value for term in query.lines for value in term.values]
+    statement = f"SELECT seq FROM lines WHERE {condition} ORDER BY seq DESC"  # noqa: S608
+    return [seq for [seq] in connection.execute(statement, values)]
+
+
+def _matching_words(connection: sqlite3.Connection, words: Sequence[str], among: list[int] | None) -> list[int]:
+    """Those that hold every word; one look at all texts, or at a few only where few are left."""
+    condition = " AND ".join(["instr(folded, ?) > 0"] * len(words))
+    if among is not None and len(among) <= FEW:
+        statement = f"SELECT seq FROM words WHERE seq IN (SELECT value FROM json_each(?)) AND {condition}"  # noqa: S608
+        rows = connection.execute(f"{statement} ORDER BY seq DESC", (pack(among), *words))
+        return [seq for [seq] in rows]
+    rows = connection.execute(f"SELECT seq FROM words WHERE {condition} ORDER BY seq DESC", words)  # noqa: S608
+    found = [seq for [seq] in rows]
+    return found if among is None else sorted(set(among).intersection(found), reverse=True)
+
+
+NEIGHBOURS = """
+    SELECT (SELECT id FROM lines WHERE seq > ?1 ORDER BY seq LIMIT 1),
+           (SELECT id FROM lines WHERE seq < ?1 ORDER BY seq DESC LIMIT 1)
+"""
+
+
+def neighbours(connection: sqlite3.Connection, query: Query, seq: int) -> tuple[str | None, str | None]:
+    """The ids of the mails before and behind this one in the list: the next newer and the next older."""
+    if not query:
+        newer, older = connection.execute(NEIGHBOURS, (seq,)).fetchone()
+        return newer, older
+    found = matching(connection, query)
+    newer_seq = min((other for other in found if other > seq), default=None)
+    older_seq = max((other for other in found if other < seq), default=None)
+    ids = {line.seq: line.id for line in lines(connection, [s for s in (newer_seq, older_seq) if s is not None])}
+    return ids.get(newer_seq or 0), ids.get(older_seq or 0)
+
+
+def attempts(connection: sqlite3.Connection, key: str | None, limit: int, after: int | None) -> Page[AttemptRecord]:
+    """The calls, of one key or of all."""
+    where, values = ("true", []) if key is None else ("key = ?", [key])
+    [total] = connection.execute(f"SELECT count(*) FROM attempts WHERE {where}", values).fetchone()  # noqa: S608
+    statement = f"SELECT * FROM attempts WHERE {where} AND seq < ? ORDER BY seq DESC LIMIT ?"  # noqa: S608
+    rows = connection.execute(statement, (*values, NO_END if after is None else after, limit + 1))
+    return _page([_attempt(row) for row in rows], total, limit)
+
+
+REFUSED = """
+    SELECT * FROM attempts INDEXED BY attempts_refused
+     WHERE verdict <> 'accepted' AND seq < ? ORDER BY seq DESC LIMIT ?
+"""
+
+
+def refused(connection: sqlite3.Connection, limit: int, after: int | None) -> Page[AttemptRecord]:
+    """The calls that brought no mail into the inbox."""
+    [total] = connection.execute("SELECT n FROM counts WHERE name = 'refused'").fetchone()
+    rows = connection.execute(REFUSED, (NO_END if after is None else after, limit + 1))
+    return _page([_attempt(row) for row in rows], total, limit)
+
+
+REPEATS = """
+    SELECT attempts.key, CASE WHEN verdict IN ('dropped', 'in_flight') THEN NULL ELSE named.value END AS message_id,
+           count(DISTINCT seq) AS n
+      FROM attempts LEFT JOIN json_each(message_ids) AS named
+     WHERE attempts.key IN (SELECT value FROM json_each(?))
+       AND verdict IN ('duplicate', 'replayed', 'dropped', 'body_mismatch', 'in_flight')
+     GROUP BY 1, 2
+"""
+
+
+def repeats(connection: sqlite3.Connection, mails: Sequence[MessageLine]) -> dict[str, int]:
+    """By the mail's id, how many further calls under its key brought no second mail; only those that had some.
+
+    What names no earlier mail (the first call was still running, or the answer was made up) counts for the key.
     """
-    where: list[str] = []
-    values: list[object] = []
-    for field, quoted in TERM.findall(query):
-        word = quoted.strip('"')
-        if not word:
-            continue
-        match field:
-            case "user" | "key":
-                where.append(f"{field} = ?")
-                values.append(word)
-            case "kind":
-                where.append("(kind = ? OR substr(kind, 1, length(?) + 1) = ? || '@')")
-                values += [word] * 3
-            case "to":
-                # Closed by a space on the side that must end there, see messages.folded_to.
-                where.append("instr(folded_to, ?) > 0")
-                values.append(f"{word} ".casefold() if word.startswith("@") else f" {word}".casefold())
-            case "subject":
-                where.append("instr(lower(subject), lower(?)) > 0")
-                values.append(word)
-            case _:
-                where.append("instr(folded, ?) > 0")
-                values.append(word.casefold())
-    return where, values
+    keys = [mail.key for mail in mails if mail.key is not None]
+    counted = {(row["key"], row["message_id"]): row["n"] for row in connection.execute(REPEATS, (pack(keys),))}
+    by_mail = {mail.id: counted.get((mail.key, mail.id), 0) + counted.get((mail.key, None), 0) for mail in mails}
+    return {message_id: n for message_id, n in by_mail.items() if n}
 
 
-def _page(
-    connection: sqlite3.Connection,
-    table: str,
-    where: list[str],
-    values: list[object],
-    limit: int,
-    after: int | None,
-    read: Callable[[sqlite3.Row], T],
-) -> Page[T]:
-    condition = " AND ".join(where) or "true"
-    beyond = "" if after is None else " AND seq < ?"
-    # Only names and conditions of this module are put together here; every value is bound.
-    [total] = connection.execute(f"SELECT count(*) FROM {table} WHERE {condition}", values).fetchone()  # noqa: S608
-    rows = connection.execute(
-        f"SELECT * FROM {table} WHERE {condition}{beyond} ORDER BY seq DESC LIMIT ?",  # noqa: S608
-        [*values, *([] if after is None else [after]), limit + 1],
-    ).fetchall()
-    more = len(rows) > limit
-    rows = rows[:limit]
-    return Page([read(row) for row in rows], total, str(rows[-1]["seq"]) if more and rows else None)
+@dataclass(frozen=True, slots=True)
+class Double:
+    """A user and a kind that share several mails; `same_key`: two of them came under one key."""
+
+    user: str
+    kind: str
+    same_key: bool
+    mails: list[MessageLine]
 
 
-def _message(row: sqlite3.Row) -> MessageRecord:
+DOUBLES = "SELECT * FROM doubles WHERE seq < ? ORDER BY seq DESC LIMIT ?"
+OF_PAIR = "SELECT * FROM lines WHERE user = ? AND kind = ? ORDER BY seq LIMIT ?"
+
+
+def doubles(
+    connection: sqlite3.Connection, limit: int, after: int | None = None, mails_max: int = 0
+) -> tuple[Page[Double], bool]:
+    """The users and kinds with more than one mail, the latest first; and whether one key was behind any of them."""
+    total, same_key = connection.execute("SELECT count(*), ifnull(max(same_key), 0) FROM doubles").fetchone()
+    rows = connection.execute(DOUBLES, (NO_END if after is None else after, limit + 1)).fetchall() if total else []
+    items = []
+    for row in rows[:limit]:
+        mails = connection.execute(OF_PAIR, (row["user"], row["kind"], mails_max)) if mails_max else ()
+        items.append(Double(row["user"], row["kind"], bool(row["same_key"]), [_line(mail) for mail in mails]))
+    following = str(rows[limit - 1]["seq"]) if len(rows) > limit else None
+    return Page(items, total, following), bool(same_key)
+
+
+def counts(connection: sqlite3.Connection) -> dict[str, int]:
+    """`inbox` mails there are, `accepted` mails and `refused` calls since the data directory was made."""
+    return {row["name"]: row["n"] for row in connection.execute("SELECT name, n FROM counts")}
+
+
+def as_message(row: sqlite3.Row) -> MessageRecord:
+    """A row of `messages`."""
     return MessageRecord(
         id=row["id"],
         key=row["key"],
@@ -120,6 +191,27 @@ def _message(row: sqlite3.Row) -> MessageRecord:
         caller=_caller(row),
         created_at=row["created_at"],
         transport=row["transport"],
+        seq=row["seq"],
+    )
+
+
+def _page(items: list[Listed], total: int, limit: int) -> Page[Listed]:
+    """`items` are one more than the page holds where another page follows."""
+    following = str(items[limit - 1].seq) if len(items) > limit else None
+    return Page(items[:limit], total, following)
+
+
+def _line(row: sqlite3.Row) -> MessageLine:
+    return MessageLine(
+        id=row["id"],
+        key=row["key"],
+        sender=row["sender"],
+        to=tuple(json.loads(row["recipients"])),
+        subject=row["subject"],
+        caller=_caller(row),
+        created_at=row["created_at"],
+        transport=row["transport"],
+        snippet=row["snippet"],
         seq=row["seq"],
     )
 

@@ -70,7 +70,7 @@ class Post:
         to = tuple(map(wire.storable, mail.rcpt_tos))
         attempt = replace(mail.conclude(), to=to, verdict="rejected", answered=True)
         source, sender = mail.original_content or b"", wire.storable(mail.mail_from or "")
-        return self._start(self._take(session, source, sender, attempt))
+        return self._start(self._call(session, source, sender, attempt))
 
     async def stop(self) -> None:
         """Close every session; a mail that is just being taken is taken."""
@@ -88,6 +88,10 @@ class Post:
     def _keep(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _call(self, session: Session, source: bytes, sender: str, attempt: AttemptRecord) -> str | SmtpFault:
+        with self._desk.calling():
+            return await self._take(session, source, sender, attempt)
 
     async def _take(self, session: Session, source: bytes, sender: str, attempt: AttemptRecord) -> str | SmtpFault:
         read = await asyncio.to_thread(letter.read, source, attempt.to)

@@ -7,8 +7,8 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from providers.mock import catalog
 from providers.mock.records import AttemptRecord, MessageRecord, pack
-from providers.mock.wire import address_of
 
 SCHEMA = """
     CREATE TABLE IF NOT EXISTS keys (
@@ -20,12 +20,8 @@ SCHEMA = """
         id TEXT NOT NULL UNIQUE, key TEXT, sender TEXT NOT NULL, recipients TEXT NOT NULL,
         subject TEXT NOT NULL, html TEXT, text TEXT, headers TEXT NOT NULL, body TEXT NOT NULL,
         worker TEXT, generation INTEGER, user TEXT, kind TEXT,
-        created_at TEXT NOT NULL, transport TEXT NOT NULL,
-        folded TEXT NOT NULL,    -- recipients, subject, user and kind without case: what a bare word searches
-        folded_to TEXT NOT NULL  -- ' address address ' without case: what `to:` searches
+        created_at TEXT NOT NULL, transport TEXT NOT NULL
     );
-    CREATE INDEX IF NOT EXISTS messages_key ON messages (key);
-    CREATE INDEX IF NOT EXISTS messages_user ON messages (user);
 
     -- a table of its own: lists of mails do not read megabytes
     CREATE TABLE IF NOT EXISTS sources (message_id TEXT PRIMARY KEY, source BLOB NOT NULL);
@@ -37,6 +33,7 @@ SCHEMA = """
         answered INTEGER NOT NULL
     );
     CREATE INDEX IF NOT EXISTS attempts_key ON attempts (key);
+    CREATE INDEX IF NOT EXISTS attempts_refused ON attempts (seq) WHERE verdict <> 'accepted';
 """
 
 
@@ -70,8 +67,8 @@ def remember_key(
 
 INSERT_MESSAGE = """
     INSERT INTO messages (id, key, sender, recipients, subject, html, text, headers, body,
-                          worker, generation, user, kind, created_at, transport, folded, folded_to)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                          worker, generation, user, kind, created_at, transport)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
@@ -81,8 +78,6 @@ INSERT_SOURCE = "INSERT INTO sources (message_id, source) VALUES (?, ?)"
 def insert_message(connection: sqlite3.Connection, message: MessageRecord) -> None:
     """Put one mail into the inbox."""
     m, caller = message, message.caller
-    folded = " ".join((*m.to, m.subject, caller.user or "", caller.kind or "")).casefold()
-    folded_to = f" {' '.join(address_of(to) for to in m.to)} ".casefold()
     content = (
         m.id,
         m.key,
@@ -95,7 +90,8 @@ def insert_message(connection: sqlite3.Connection, message: MessageRecord) -> No
         pack(dict(m.body)),
     )
     who = (caller.worker, caller.generation, caller.user, caller.kind)
-    connection.execute(INSERT_MESSAGE, (*content, *who, m.created_at, m.transport, folded, folded_to))
+    seq = connection.execute(INSERT_MESSAGE, (*content, *who, m.created_at, m.transport)).lastrowid
+    catalog.add(connection, m, seq or 0)
     if m.source is not None:
         connection.execute(INSERT_SOURCE, (m.id, m.source))
 
@@ -112,6 +108,7 @@ def find_source(connection: sqlite3.Connection, message_id: str) -> bytes | None
 def delete_messages(connection: sqlite3.Connection) -> int:
     """Throw all mails away; returns how many."""
     connection.execute("DELETE FROM sources")
+    catalog.clear(connection)
     return connection.execute("DELETE FROM messages").rowcount
 
 
@@ -125,6 +122,8 @@ INSERT_ATTEMPT = """
 def insert_attempt(connection: sqlite3.Connection, attempt: AttemptRecord) -> int:
     """Write down one call; returns its number."""
     a, caller = attempt, attempt.caller
+    if a.verdict != "accepted":
+        catalog.add_refused(connection)
     who = (caller.worker, caller.generation, caller.user, caller.kind)
     what = (pack(a.to), a.time, a.verdict, a.status, pack(a.message_ids), a.answered)
     return connection.execute(INSERT_ATTEMPT, (a.key, *who, *what)).lastrowid or 0

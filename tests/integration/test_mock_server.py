@@ -288,7 +288,14 @@ async def _filled(mock: Mock) -> None:
         ("a ü adam", 2),
         ("Ü u_1 no", 4),
         ("user:u_1 kind:digest", 0),
-        ('"', 4),
+        ("to:example.com", 4),
+        ("to:ü", 4),
+        ("from:@example.com", 4),
+        ("from:b", 0),
+        ("hi", 4),
+        ("after:2020-01-01 before:2099-01-01T00:00:00Z", 4),
+        ("before:2020-01-01", 0),
+        ("after:2099-01-01", 0),
         ("' OR 1=1 --", 0),
     ],
 )
@@ -336,14 +343,15 @@ async def test_the_pages_escape_what_they_show(mock: Mock) -> None:
     _, answer, _ = await mock.post("/emails", evil, "k<i>", **{"X-Notifier-User": "<u>"})
     await mock.post("/emails", evil, "k<i>", **{"X-Notifier-Worker": "<w>"})
     inside = f"/messages/{answer['id']}"
-    for path in ("/", "/?q=<img", "/calls", inside, f"{inside}?view=text", f"{inside}?view=headers"):
+    views = [f"{inside}?view={view}" for view in ("html", "text", "headers", "source")]
+    for path in ("/", "/?q=<img", "/calls", "/calls?key=k<i>", "/doubles", inside, *views):
         async with mock.http.get(mock.url + path) as response:
             assert response.status == 200
             assert "default-src 'none'" in response.headers["Content-Security-Policy"]
             page = await response.text()
         for tag in ("<img", "<i>", "<u>", "<w>", "<b>"):
             assert tag not in page
-    for path in ("/pages/style.css", "/pages/live.js"):
+    for path in ("/pages/style.css", "/pages/inbox.js", "/pages/vendor/idiomorph.min.js"):
         async with mock.http.get(mock.url + path) as response:
             assert response.status == 200
 

@@ -1,0 +1,58 @@
+"""What a mail's HTML says without its powers; each step in time linear to the mail, whatever it holds."""
+
+from __future__ import annotations
+
+import html as markup
+import re
+
+HIDDEN = re.compile(r"<(style|script)\b|<!--", re.IGNORECASE)
+INLINE = re.compile(
+    r"</?(?:a|b|big|code|em|font|i|mark|s|small|span|strong|sub|sup|u|wbr)(?:\s[^<>]*)?>", re.IGNORECASE
+)
+TAG = re.compile(r"<[^<>]*>")
+ENDS = {
+    "style": re.compile(r"</style\b", re.IGNORECASE),
+    "script": re.compile(r"</script\b", re.IGNORECASE),
+    "": re.compile(r"-->"),
+}
+
+
+def text_of_html(html: str) -> str:
+    """The words between the tags."""
+    visible = TAG.sub(" ", INLINE.sub("", "".join(_visible(html))))
+    return one_line(markup.unescape(visible))
+
+
+def one_line(text: str) -> str:
+    """The words, one space apart."""
+    return " ".join(text.split())
+
+
+DOCTYPE = re.compile(r"\s*<!doctype[^>]*>", re.IGNORECASE)
+TARGET = re.compile(r"([\s\"'/])target(?=\s*=)", re.IGNORECASE)
+NEW_WINDOW = '<base target="_blank">'
+
+
+def without_links(html: str) -> str:
+    """The HTML for a sandboxed frame, where a link does nothing.
+
+    A frame may always lead itself elsewhere, but nothing sandboxed opens a window: so every link is made to open one.
+    What slips through is stopped by the policy of the page round the frame.
+    """
+    own_window = TAG.sub(lambda tag: TARGET.sub(r"\1data-target", tag[0]), html)
+    doctype = DOCTYPE.match(own_window)  # stays in front, without it the mail would look different
+    start = doctype.end() if doctype else 0
+    return own_window[:start] + NEW_WINDOW + own_window[start:]
+
+
+def _visible(html: str) -> list[str]:
+    """The pieces outside comments, styles and scripts; one that is never closed hides the rest."""
+    pieces, start = [], 0
+    while hidden := HIDDEN.search(html, start):
+        pieces.append(html[start : hidden.start()])
+        end = ENDS[(hidden[1] or "").lower()].search(html, hidden.end())
+        if end is None:
+            return pieces
+        start = end.end() if hidden[1] is None else end.start()
+    pieces.append(html[start:])
+    return pieces

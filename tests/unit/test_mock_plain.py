@@ -1,0 +1,52 @@
+"""Mails made harmless: their words, and their HTML without a way out."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from providers.mock.plain import text_of_html, without_links
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("<p>Hello <b>Ada</b>,</p><p>wel<i>co</i>me</p>", "Hello Ada, welcome"),
+        ("<style>p{color:red}</style>a<!-- not this -->b<SCRIPT>x()</SCRIPT >c", "ab c"),
+        ("3 &lt; 4 &amp; 5 &nbsp; &uuml;", "3 < 4 & 5 ü"),
+        ("a < b", "a < b"),
+        ("seen<style>never closed", "seen"),
+        ("<a href='x'>link</a><br>next<table><tr><td>1<td>2", "link next 1 2"),
+        ("", ""),
+    ],
+)
+def test_the_words_of_html(html: str, text: str) -> None:
+    assert text_of_html(html) == text
+
+
+@pytest.mark.parametrize(
+    "piece", ["<", "<style", "<!--", "<a ", "</style", "<a" + " " * 50, "&", "<style></styl", "<b <b ", "<p target="]
+)
+def test_nothing_a_mail_holds_takes_long(piece: str) -> None:
+    evil = piece * (400_000 // len(piece))
+    start = time.monotonic()
+    text_of_html(evil)
+    without_links(evil)
+    assert time.monotonic() - start < 2
+
+
+@pytest.mark.parametrize(
+    ("html", "shut"),
+    [
+        ("<a href=x>x</a>", '<base target="_blank"><a href=x>x</a>'),
+        ("<!DOCTYPE html>\n<p>x", '<!DOCTYPE html><base target="_blank">\n<p>x'),
+        ('<a target="_self">x', '<base target="_blank"><a data-target="_self">x'),
+        ("<a\nTARGET = _top>x", '<base target="_blank"><a\ndata-target = _top>x'),
+        ("<base target=_self>", '<base target="_blank"><base data-target=_self>'),
+        ("<a href='?target=1'>target=2</a>", "<base target=\"_blank\"><a href='?target=1'>target=2</a>"),
+        ("", '<base target="_blank">'),
+    ],
+)
+def test_a_link_opens_a_window_that_cannot_be_opened(html: str, shut: str) -> None:
+    assert without_links(html) == shut
