@@ -222,6 +222,11 @@ async def test_answers_carry_codes(talk: Talk, said: str | bytes, heard: str) ->
     assert (await talk.say(said)).startswith(heard)
 
 
+async def test_a_login_without_end_is_refused(talk: Talk) -> None:
+    assert (await talk.say("AUTH PLAIN")).startswith("334 ")
+    assert (await talk.say("x" * 10_000)).startswith("500 5.5.6 ")
+
+
 async def test_too_much_is_refused_and_the_session_goes_on(mock: Mock, talk: Talk) -> None:
     assert (await talk.send(b"x" * 998 + b"\r\n")).startswith(TAKEN)
     assert (await talk.send(b"x" * 1_200 + b"\r\n")).startswith("500 5.5.2 ")
