@@ -21,7 +21,7 @@ test: ## all tests; ARGS go to pytest, e.g. ARGS="-n 0 -x tests/integration"
 check: ## format, lint, types, import rules, unit tests
 	@scripts/check
 
-lock: ## write both lock files anew; ARGS go to uv, e.g. ARGS=--upgrade
+lock: ## write the lock files anew; ARGS go to uv, e.g. ARGS=--upgrade
 	@scripts/lock $(ARGS)
 
 clean: ## remove .venv and caches, keep data

@@ -16,7 +16,7 @@ from notifier.store.migrate import migrate
 from tests.support.servers import end_servers, on_server, remove_data
 
 TEMPLATE = "notifier_template"
-MUST_RUN = ("database", "browser")
+MUST_RUN = ("database", "browser", "tool")
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +106,7 @@ def database_of(server: embedded.Server, name: str) -> str:
     return server.url.rpartition("/")[0] + "/" + name
 
 
-# Tests that need a server or a browser may be skipped at home; where CI=true that is a failure.
+# Tests that need a server, a browser or a tool may be skipped at home; where CI=true that is a failure.
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -132,7 +132,7 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Under CI a skipped `database` or `browser` test is a failure."""
+    """Under CI a skipped test of these marks is a failure."""
     if _skipped and _is_ci() and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

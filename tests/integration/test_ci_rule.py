@@ -20,6 +20,7 @@ MODULE = "import pytest\n\npytest.skip('not here', allow_module_level=True)\n"
     [
         (SKIPPED.format(mark="database"), "true", 1),
         (SKIPPED.format(mark="browser"), "true", 1),
+        (SKIPPED.format(mark="tool"), "true", 1),
         (SKIPPED.format(mark="database"), "", 0),
         (SKIPPED.format(mark="timeout(5)"), "true", 0),
         (MODULE, "1", 1),

@@ -9,6 +9,8 @@ import json
 import logging
 import smtplib
 import socket
+import sqlite3
+import threading
 import time
 from collections.abc import AsyncIterator
 from email.message import EmailMessage
@@ -19,7 +21,11 @@ from urllib.parse import urlsplit
 import aiosmtplib
 import pytest
 
-from providers.mock import smtp, smtp_session
+from providers.mock import letter, smtp, smtp_session
+from providers.mock.desk import Desk
+from providers.mock.faults import Dials, Faults
+from providers.mock.ledger import Ledger
+from providers.mock.stream import Hub
 from tests.support.mock_server import Mock, running_mock, until
 from tests.support.smtp_client import LETTER, Talk, talking
 from tests.support.stack import open_stack
@@ -33,7 +39,7 @@ async def mock(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterato
     """A mock that has nothing to complain of, whatever its clients do."""
     async with running_mock(tmp_path) as running:
         yield running
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert [record for record in caplog.get_records("call") if record.levelno >= logging.WARNING] == []
 
 
 @pytest.fixture
@@ -151,7 +157,8 @@ async def test_several_mails_to_a_session_and_an_emptied_inbox(mock: Mock, talk:
     assert await mock.delete("/api/messages") == 200
     async with mock.http.get(f"{mock.url}/api/messages/{ids[0]}/raw") as answer:
         assert answer.status == 404
-    assert b"Hi Ada" not in b"".join(path.read_bytes() for path in tmp_path.glob("mock.sqlite3"))
+    with contextlib.closing(sqlite3.connect(tmp_path / "mock.sqlite3")) as file:
+        assert file.execute("SELECT count(*) FROM sources").fetchone() == (0,)
 
 
 async def test_a_mail_outlives_a_restart(tmp_path: Path) -> None:
@@ -213,6 +220,11 @@ async def test_it_says_what_it_can(mock: Mock) -> None:
 )
 async def test_answers_carry_codes(talk: Talk, said: str | bytes, heard: str) -> None:
     assert (await talk.say(said)).startswith(heard)
+
+
+async def test_a_login_without_end_is_refused(talk: Talk) -> None:
+    assert (await talk.say("AUTH PLAIN")).startswith("334 ")
+    assert (await talk.say("x" * 10_000)).startswith("500 5.5.6 ")
 
 
 async def test_too_much_is_refused_and_the_session_goes_on(mock: Mock, talk: Talk) -> None:
@@ -428,8 +440,8 @@ async def test_a_session_is_told_what_was_asked_for(mock: Mock, stage: str) -> N
             if (heard := await talk.hear()).startswith("451"):
                 break
         assert heard == "451 later, perhaps"
-        if stage != "connect":
-            await talk.say("QUIT")
+        assert (await talk.say("QUIT")).startswith("" if stage == "connect" else "221 2.0.0 ")
+        assert await talk.hear() == ""
     assert len(await mock.inbox()) == (1 if stage == "after_dot" else 0)
     expected = [] if stage in ("connect", "ehlo") else [VERDICT["reply"]]
     if stage == "after_dot":
@@ -486,6 +498,13 @@ async def test_after_the_dot_a_repeat_under_the_key_is_known(mock: Mock) -> None
     assert len(await mock.inbox()) == 1
 
 
+async def test_a_repeat_does_not_use_up_what_is_meant_for_those_taken(mock: Mock, talk: Talk) -> None:
+    await talk.send(keyed("k"))
+    await mock.faults(smtp_at="after_dot", smtp_times=1)
+    assert (await talk.send(keyed("k"))).startswith(TAKEN)
+    assert await talk.send() == ""
+
+
 async def test_an_address_is_turned_away_and_the_others_are_not(mock: Mock, talk: Talk) -> None:
     await mock.faults(reject_to=["*@bad.example"])
     await talk.say("MAIL FROM:<a@example.com>")
@@ -532,13 +551,20 @@ async def test_who_leaves_before_the_dot_leaves_nothing(mock: Mock, steps: int, 
     assert await mock.inbox() == []
 
 
-async def test_who_leaves_after_the_dot_has_sent_it(mock: Mock, talk: Talk) -> None:
+async def test_who_leaves_after_the_dot_has_sent_it(mock: Mock, talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    come, read = threading.Event(), letter.read
+
+    def seen(*args: Any) -> letter.Letter:
+        come.set()
+        return read(*args)
+
+    monkeypatch.setattr(letter, "read", seen)
     await mock.faults(latency_ms=[200, 200])
     await talk.begin()
     await talk.say("DATA")
     talk.writer.write(LETTER + b".\r\n")
     await talk.writer.drain()
-    await asyncio.sleep(0.05)  # the dot has come, and the answer has not gone
+    assert await asyncio.to_thread(come.wait, 10)  # the dot has come, and the answer has not gone
     await talk.hang_up()
     await until(mock.inbox)
     assert await outcomes(mock) == [("accepted", 250, True)]
@@ -573,6 +599,17 @@ async def test_it_stops_under_open_sessions(
     async with running_mock(tmp_path) as mock:
         assert await mock.inbox() == []
         assert [attempt["verdict"] for attempt in await attempts(mock)] in (["reset"], ["hung"])
+
+
+async def test_its_end_waits_for_what_is_being_noted(tmp_path: Path) -> None:
+    ledger, verdicts = Ledger(tmp_path), list[str]()
+    async with contextlib.AsyncExitStack() as stack:
+        async with smtp.listening("127.0.0.1", 0, Desk(ledger, Hub(), verdicts.append), Dials(Faults())) as address:
+            talk = await stack.enter_async_context(talking(f"smtp://127.0.0.1:{address[1]}"))
+            await talk.hello()
+            await talk.begin()
+        assert verdicts == ["reset"]
+    ledger.close()
 
 
 async def test_a_taken_port_is_refused(tmp_path: Path) -> None:
