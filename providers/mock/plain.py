@@ -17,10 +17,11 @@ ENDS = {
 }
 
 
-def text_of_html(html: str) -> str:
-    """The words between the tags."""
-    visible = TAG.sub(" ", INLINE.sub("", "".join(_visible(html))))
-    return one_line(markup.unescape(visible))
+def blocks_of_html(html: str) -> list[str]:
+    """The words between the tags, a piece for each block; tags inside a word or a sentence part nothing."""
+    visible = one_line(INLINE.sub("", "".join(_visible(html))))
+    blocks = (one_line(markup.unescape(block)) for block in TAG.sub("\n", visible).split("\n"))
+    return [block for block in blocks if block]
 
 
 def one_line(text: str) -> str:
