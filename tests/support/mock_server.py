@@ -70,11 +70,11 @@ class Mock:
 
 
 @contextlib.asynccontextmanager
-async def running_mock(data_dir: Path, **options: Any) -> AsyncIterator[Mock]:
+async def running_mock(data_dir: Path, port: int = 0, **options: Any) -> AsyncIterator[Mock]:
     stop = asyncio.Event()
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(
-        serve(host="127.0.0.1", port=0, data_dir=data_dir, stop=stop, ready=url.set_result, **options)
+        serve(host="127.0.0.1", port=port, data_dir=data_dir, stop=stop, ready=url.set_result, **options)
     )
     await asyncio.wait({task, url}, return_when=asyncio.FIRST_COMPLETED)
     if task.done():

@@ -40,13 +40,16 @@ def test_nothing_a_mail_holds_takes_long(piece: str) -> None:
 @pytest.mark.parametrize(
     ("html", "shut"),
     [
-        ("<a href=x>x</a>", '<base target="_blank"><a href=x>x</a>'),
-        ("<!DOCTYPE html>\n<p>x", '<!DOCTYPE html><base target="_blank">\n<p>x'),
-        ('<a target="_self">x', '<base target="_blank"><a data-target="_self">x'),
-        ("<a\nTARGET = _top>x", '<base target="_blank"><a\ndata-target = _top>x'),
-        ("<base target=_self>", '<base target="_blank"><base data-target=_self>'),
-        ("<a href='?target=1'>target=2</a>", "<base target=\"_blank\"><a href='?target=1'>target=2</a>"),
-        ("", '<base target="_blank">'),
+        ("<a href=x>x</a>", "<a target=_blank  href=x>x</a>"),
+        ("<A\nhref=x target=_top>x", "<A target=_blank \nhref=x target=_top>x"),
+        ("<a/href=x>", "<a target=_blank /href=x>"),
+        (
+            "<base target=_self><area><form>",
+            "<base target=_blank  target=_self><area target=_blank ><form target=_blank >",
+        ),
+        ("<abbr>a</abbr><article>", "<abbr>a</abbr><article>"),
+        ("<!doctype html><p>a < b", "<!doctype html><p>a < b"),
+        ("", ""),
     ],
 )
 def test_a_link_opens_a_window_that_cannot_be_opened(html: str, shut: str) -> None:
