@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 
-from providers.mock.plain import one_line, text_of_html
+from providers.mock.plain import blocks_of_html, one_line
 from providers.mock.records import MessageRecord, pack
 from providers.mock.wire import address_of
 
 WORDS_CHARS_MAX = 16_384
 SNIPPET_CHARS_MAX = 140
+BLOCKS_COMPARED_MAX = 1_000
 HTML_CHARS_MAX = 16 * WORDS_CHARS_MAX  # beyond that nothing is looked at, whatever share of it is markup
 
 SCHEMA = """
@@ -100,11 +101,11 @@ def _mark_double(connection: sqlite3.Connection, m: MessageRecord) -> None:
 
 
 def _text(m: MessageRecord) -> str:
-    """What a person can read in the mail, the text part first; the HTML part only where it says something else."""
+    """What a person can read in the mail: the text part, and those blocks of the HTML part that say something else."""
     text = one_line((m.text or "")[: 2 * WORDS_CHARS_MAX])
-    shown = text_of_html((m.html or "")[:HTML_CHARS_MAX])
-    both = text if shown in text else f"{text} {shown}".strip()
-    return both[:WORDS_CHARS_MAX]
+    blocks = blocks_of_html((m.html or "")[:HTML_CHARS_MAX])
+    others = [block for block in blocks[:BLOCKS_COMPARED_MAX] if block not in text] + blocks[BLOCKS_COMPARED_MAX:]
+    return " ".join((text, *others)).strip()[:WORDS_CHARS_MAX]
 
 
 def _folded_addresses(mailboxes: tuple[str, ...]) -> str:

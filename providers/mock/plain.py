@@ -17,10 +17,11 @@ ENDS = {
 }
 
 
-def text_of_html(html: str) -> str:
-    """The words between the tags."""
-    visible = TAG.sub(" ", INLINE.sub("", "".join(_visible(html))))
-    return one_line(markup.unescape(visible))
+def blocks_of_html(html: str) -> list[str]:
+    """The words between the tags, a piece for each block; tags inside a word or a sentence part nothing."""
+    visible = one_line(INLINE.sub("", "".join(_visible(html))))
+    blocks = (one_line(markup.unescape(block)) for block in TAG.sub("\n", visible).split("\n"))
+    return [block for block in blocks if block]
 
 
 def one_line(text: str) -> str:
@@ -28,21 +29,16 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-DOCTYPE = re.compile(r"\s*<!doctype[^>]*>", re.IGNORECASE)
-TARGET = re.compile(r"([\s\"'/])target(?=\s*=)", re.IGNORECASE)
-NEW_WINDOW = '<base target="_blank">'
+LINK = re.compile(r"<(a|area|base|form)(?=[\s/>])", re.IGNORECASE)
 
 
 def without_links(html: str) -> str:
     """The HTML for a sandboxed frame, where a link does nothing.
 
-    A frame may always lead itself elsewhere, but nothing sandboxed opens a window: so every link is made to open one.
-    What slips through is stopped by the policy of the page round the frame.
+    A frame may always lead itself elsewhere, but nothing sandboxed opens a window: so every link is made to open one;
+    of a name given twice the first counts. What slips through is stopped by the policy of the page round the frame.
     """
-    own_window = TAG.sub(lambda tag: TARGET.sub(r"\1data-target", tag[0]), html)
-    doctype = DOCTYPE.match(own_window)  # stays in front, without it the mail would look different
-    start = doctype.end() if doctype else 0
-    return own_window[:start] + NEW_WINDOW + own_window[start:]
+    return LINK.sub(r"<\1 target=_blank ", html)  # no quotes: they would end an attribute that only looks like a link
 
 
 def _visible(html: str) -> list[str]:

@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from providers.mock.query import Query
+from providers.mock.query import Condition, Query
 from providers.mock.records import AttemptRecord, Caller, MessageLine, MessageRecord, pack
-
-FEW = 2_000
 
 T = TypeVar("T")
 Listed = TypeVar("Listed", MessageLine, AttemptRecord)
@@ -34,6 +32,11 @@ def message(connection: sqlite3.Connection, message_id: str) -> MessageRecord | 
 
 NEWEST = "SELECT * FROM lines WHERE seq < ? ORDER BY seq DESC LIMIT ?"
 NO_END = 2**62
+# One row for everything: a row a mail would pass the interpreter's lock to and fro fifty thousand times.
+COUNT_AND_PICK = """
+    SELECT (SELECT count(*) FROM found),
+           (SELECT json_group_array(seq) FROM (SELECT seq FROM found WHERE seq < ? ORDER BY seq DESC LIMIT ?))
+"""
 
 
 def messages(connection: sqlite3.Connection, query: Query, limit: int, after: int | None) -> Page[MessageLine]:
@@ -43,17 +46,24 @@ def messages(connection: sqlite3.Connection, query: Query, limit: int, after: in
         [total] = connection.execute("SELECT n FROM counts WHERE name = 'inbox'").fetchone()
         rows = connection.execute(NEWEST, (before, limit + 1)).fetchall()
         return _page([_line(row) for row in rows], total, limit)
-    found = matching(connection, query)
-    wanted = [seq for seq in found if seq < before][: limit + 1]
-    return _page(lines(connection, wanted), len(found), limit)
+    found, values = _found(query)
+    total, seqs = connection.execute(found + COUNT_AND_PICK, (*values, before, limit + 1)).fetchone()
+    return _page(lines(connection, json.loads(seqs)), total, limit)
 
 
-def matching(connection: sqlite3.Connection, query: Query) -> list[int]:
-    """The numbers of all mails that match, newest first."""
-    found = _matching_lines(connection, query) if query.lines else None
-    if query.words and found != []:
-        found = _matching_words(connection, query.words, found)
-    return found or []
+def _found(query: Query) -> tuple[str, tuple[object, ...]]:
+    """The table `found` of all that match, as the beginning of a statement, and its values.
+
+    The narrow table first, and the words only of what is left; either is left out where nothing asks for it.
+    """
+    conditions = (*query.lines, *(Condition("instr(folded, ?) > 0", (word,)) for word in query.words))
+    tables = (
+        "lines CROSS JOIN words USING (seq)" if query.lines and query.words else "lines" if query.lines else "words"
+    )
+    # Only conditions of query.py are put together here; every value is bound.
+    where = " AND ".join(condition.sql for condition in conditions)
+    values = tuple(value for condition in conditions for value in condition.values)
+    return f"WITH found (seq) AS (SELECT seq FROM {tables} WHERE {where})", values  # noqa: S608
 
 
 def lines(connection: sqlite3.Connection, seqs: Sequence[int]) -> list[MessageLine]:
@@ -62,42 +72,19 @@ def lines(connection: sqlite3.Connection, seqs: Sequence[int]) -> list[MessageLi
     return [_line(row) for row in connection.execute(statement, (pack(seqs),))]
 
 
-def _matching_lines(connection: sqlite3.Connection, query: Query) -> list[int]:
-    # Only conditions of query.py are put together here; every value is bound.
-    condition = " AND ".join(term.sql for term in query.lines)
-    values = [value for term in query.lines for value in term.values]
-    statement = f"SELECT seq FROM lines WHERE {condition} ORDER BY seq DESC"  # noqa: S608
-    return [seq for [seq] in connection.execute(statement, values)]
-
-
-def _matching_words(connection: sqlite3.Connection, words: Sequence[str], among: list[int] | None) -> list[int]:
-    """Those that hold every word; one look at all texts, or at a few only where few are left."""
-    condition = " AND ".join(["instr(folded, ?) > 0"] * len(words))
-    if among is not None and len(among) <= FEW:
-        statement = f"SELECT seq FROM words WHERE seq IN (SELECT value FROM json_each(?)) AND {condition}"  # noqa: S608
-        rows = connection.execute(f"{statement} ORDER BY seq DESC", (pack(among), *words))
-        return [seq for [seq] in rows]
-    rows = connection.execute(f"SELECT seq FROM words WHERE {condition} ORDER BY seq DESC", words)  # noqa: S608
-    found = [seq for [seq] in rows]
-    return found if among is None else sorted(set(among).intersection(found), reverse=True)
-
-
-NEIGHBOURS = """
-    SELECT (SELECT id FROM lines WHERE seq > ?1 ORDER BY seq LIMIT 1),
-           (SELECT id FROM lines WHERE seq < ?1 ORDER BY seq DESC LIMIT 1)
-"""
+BESIDE = "SELECT (SELECT min(seq) FROM found WHERE seq > ?), (SELECT max(seq) FROM found WHERE seq < ?)"
+BESIDE_IN_ALL = "SELECT (SELECT min(seq) FROM lines WHERE seq > ?), (SELECT max(seq) FROM lines WHERE seq < ?)"
 
 
 def neighbours(connection: sqlite3.Connection, query: Query, seq: int) -> tuple[str | None, str | None]:
     """The ids of the mails before and behind this one in the list: the next newer and the next older."""
-    if not query:
-        newer, older = connection.execute(NEIGHBOURS, (seq,)).fetchone()
-        return newer, older
-    found = matching(connection, query)
-    newer_seq = min((other for other in found if other > seq), default=None)
-    older_seq = max((other for other in found if other < seq), default=None)
-    ids = {line.seq: line.id for line in lines(connection, [s for s in (newer_seq, older_seq) if s is not None])}
-    return ids.get(newer_seq or 0), ids.get(older_seq or 0)
+    if query:
+        found, values = _found(query)
+        newer, older = connection.execute(found + BESIDE, (*values, seq, seq)).fetchone()
+    else:
+        newer, older = connection.execute(BESIDE_IN_ALL, (seq, seq)).fetchone()
+    ids = {line.seq: line.id for line in lines(connection, [other for other in (newer, older) if other is not None])}
+    return ids.get(newer), ids.get(older)
 
 
 def attempts(connection: sqlite3.Connection, key: str | None, limit: int, after: int | None) -> Page[AttemptRecord]:

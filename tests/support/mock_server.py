@@ -72,13 +72,13 @@ class Mock:
 
 
 @contextlib.asynccontextmanager
-async def running_mock(data_dir: Path, **options: Any) -> AsyncIterator[Mock]:
+async def running_mock(data_dir: Path, port: int = 0, **options: Any) -> AsyncIterator[Mock]:
     stop = asyncio.Event()
     urls: asyncio.Future[tuple[str, str]] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(
         serve(
             host="127.0.0.1",
-            port=0,
+            port=port,
             data_dir=data_dir,
             stop=stop,
             ready=lambda *both: urls.set_result(both),

@@ -143,6 +143,3 @@ function step(by) {
   next?.scrollIntoView({ block: "nearest" });
   return rows.length > 0;
 }
-
-// Back from a mail: stand where one stood.
-if (location.hash.startsWith("#mail-")) document.getElementById(location.hash.slice(1))?.querySelector("a").focus();

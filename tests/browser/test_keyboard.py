@@ -1,0 +1,114 @@
+"""The inbox without a mouse."""
+
+from __future__ import annotations
+
+from playwright.async_api import Page, expect
+
+from tests.browser.steps import open_live, send, send_many
+from tests.support.mock_server import Mock
+
+
+async def test_from_the_search_to_a_mail_and_back_by_keys_alone(mock: Mock, page: Page) -> None:
+    await send_many(mock, 5)
+    await send(mock, "other", subject="Other")
+    await open_live(page)
+    keys = page.keyboard
+    await keys.press("/")
+    await expect(page.get_by_role("searchbox")).to_be_focused()
+    await keys.type("subject:no")
+    await keys.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("5 mails")
+    rows = page.locator("[data-row]")
+    await keys.press("j")
+    await expect(rows.nth(0)).to_be_focused()
+    await keys.press("j")
+    await keys.press("ArrowDown")
+    await keys.press("k")
+    await expect(rows.nth(1)).to_be_focused()
+    await keys.press("Enter")
+    heading = page.get_by_role("heading", level=1)
+    await expect(heading).to_have_text("No 3")
+
+    for key, tab in (("2", "Text"), ("3", "Headers"), ("4", "Source"), ("ArrowLeft", "Headers"), ("1", "HTML")):
+        await keys.press(key)
+        await expect(page.locator(".tabs [aria-current]")).to_have_text(tab)
+    await keys.press("ArrowRight")
+    await expect(page.locator(".tabs [aria-current]")).to_have_text("Text")
+    await keys.press("1")
+    await expect(page.locator("iframe")).to_be_visible()
+    await keys.press("p")
+    await expect(page.locator(".narrow iframe")).to_be_visible()
+    await keys.press("j")
+    await expect(heading).to_have_text("No 2")
+    await keys.press("k")
+    await expect(heading).to_have_text("No 3")
+
+    await keys.press("u")
+    await expect(heading).to_contain_text("5 mails")
+    await expect(rows.nth(1)).to_be_focused()
+    await keys.press("Enter")
+    await expect(heading).to_have_text("No 3")
+    await keys.press("Escape")
+    await expect(rows.nth(1)).to_be_focused()
+    await keys.press("Escape")
+    await expect(heading).to_have_text("6 mails")
+
+
+async def test_the_keys_are_told_and_no_key_acts_inside_a_field_or_a_dialog(mock: Mock, page: Page) -> None:
+    await send_many(mock, 2)
+    await open_live(page)
+    keys = page.keyboard
+    await keys.press("?")
+    dialog = page.get_by_role("dialog", name="Keys")
+    await expect(dialog).to_be_visible()
+    await keys.press("j")
+    await expect(dialog.get_by_role("button", name="Close")).to_be_focused()
+    await keys.press("Escape")
+    await expect(dialog).to_be_hidden()
+    await keys.press("/")
+    await keys.type("j?/u")
+    await expect(page.get_by_role("searchbox")).to_have_value("j?/u")
+    await expect(dialog).to_be_hidden()
+    await keys.press("ArrowDown")
+    await expect(page.locator("[data-row]").first).to_be_focused()
+
+
+async def test_tab_begins_with_the_skip_link_and_is_always_seen(mock: Mock, page: Page) -> None:
+    await send_many(mock, 2)
+    await open_live(page)
+    await page.keyboard.press("Tab")
+    skip = page.get_by_role("link", name="Skip to the content")
+    await expect(skip).to_be_focused()
+    await expect(skip).to_be_in_viewport()
+    await page.keyboard.press("Enter")
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_role("link", name="Delete all")).to_be_focused()
+    outline = await page.evaluate("getComputedStyle(document.activeElement).outlineWidth")
+    assert outline == "3px"
+
+
+async def test_the_mail_in_its_frame_holds_nobody(mock: Mock, page: Page) -> None:
+    links = "".join(f"<p><a href='http://example.com/{number}'>{number}</a></p>" for number in range(3))
+    answer = await send(mock, "k", html=links)
+    await page.goto(f"/messages/{answer['id']}")
+    await expect(page.frame_locator("iframe").get_by_text("2")).to_be_attached()
+    seen: list[str] = []
+    while not seen or seen[-1] != "IFRAME" or len(seen) < 2:
+        seen.append(await _tab(page))
+        assert len(seen) < 40, seen
+    assert seen[-2] == "A Skip the mail"
+    while seen[-1] == "IFRAME":
+        seen.append(await _tab(page))
+        assert len(seen) < 50, seen
+    await page.keyboard.press("Shift+Tab")
+    await page.keyboard.press("Shift+Tab")
+    await page.goto(f"/messages/{answer['id']}")
+    await page.get_by_role("link", name="Skip the mail").focus()
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#calls")).to_be_focused()
+
+
+async def _tab(page: Page) -> str:
+    """Go on by one; where that is."""
+    await page.keyboard.press("Tab")
+    return str(await page.evaluate("`${document.activeElement.tagName} ${document.activeElement.textContent}`.trim()"))
