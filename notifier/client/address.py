@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from notifier.domain.errors import SettingsError
-from notifier.embedded.process import read_note
 from notifier.settings import Scope, Settings
 
 
@@ -37,10 +37,10 @@ def find_api(settings: Settings) -> Found:
 def noted_url(data_dir: Path, child: str) -> str | None:
     """Where a process of the `run` in DATA_DIR answers; None when there is none, or it is not alive."""
     try:
-        note = read_note(data_dir / "run" / f"{child}.json")
-    except OSError:  # somebody else's
+        note = json.loads((data_dir / "run" / f"{child}.json").read_text("utf-8"))
+    except (OSError, ValueError):  # none, somebody else's, or half written
         return None
-    return reachable(note.get("url")) if _lives(note.get("pid")) else None
+    return reachable(note.get("url")) if isinstance(note, dict) and _lives(note.get("pid")) else None
 
 
 def _lives(pid: object) -> bool:

@@ -97,6 +97,7 @@ class Api:
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """Give the answer. Raises Refused for a problem, Unreachable or Unanswered when there is no answer."""
+        connection = self._connect()  # first of all: without an API nobody needs a key
         sent = dict(HEARS_ALL | dict(headers or {}))
         key_from = ""
         if scope is not None:
@@ -107,13 +108,19 @@ class Api:
             sent.setdefault("Content-Type", "application/json")
         given = {name: value for name, value in (query or {}).items() if value is not None}
         target = path + ("?" + urlencode(given, errors="surrogateescape") if given else "")
-        answer = self._exchange(method, target, body, sent)
+        answer = self._exchange(connection, method, target, body, sent)
         if answer.status < 400:
             return answer
         raise Refused(self._words(answer, key_from, scope), answer)
 
-    def _exchange(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
-        connection = self._connect()
+    def _exchange(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+    ) -> Answer:
         try:
             connection.request(method, target, body, {name: _raw(value) for name, value in headers.items()})
             response = connection.getresponse()

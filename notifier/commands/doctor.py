@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from notifier.doctor import Finding
     from notifier.settings import Settings
 
+INDENT = 24
 MARKS = {
     "ok": ("ok", "green"),
     "warning": ("warning", "yellow"),
@@ -70,30 +71,35 @@ def _document(finding: Finding) -> dict[str, str]:
 def _print(finding: Finding, to: Any) -> None:
     from rich.text import Text
 
-    from notifier.console import clean
-
     word, style = MARKS[finding.verdict]
-    lines = clean_lines(finding.text)
-    to.print(Text.assemble((f"{word:<8}", style), (f"{finding.about:<15} ", "bold"), lines[0]))
-    for line in lines[1:]:
-        to.print(f"{'':<24}{line}")
-    if finding.todo:
-        to.print(Text.assemble((f"{'':<24}> ", style), clean(finding.todo)))
+    first, *others = _fold(finding.text, to)
+    to.print(Text.assemble((f"{word:<8}", style), (f"{finding.about:<15} ", "bold"), first))
+    for line in others:
+        to.print(" " * INDENT + line)
+    for number, line in enumerate(_fold(finding.todo, to, 2) if finding.todo else []):
+        to.print(Text.assemble((" " * INDENT + ("  " if number else "> "), style), line))
 
 
-def clean_lines(text: str) -> list[str]:
-    """The lines of a message, each fit for a terminal."""
+def _fold(text: str, to: Any, further: int = 0) -> list[str]:
+    """The lines of a message, folded between words on a terminal; what is copied from one stays whole."""
+    import textwrap
+
     from notifier.console import clean
 
-    return [clean(line) for line in text.splitlines()] or [""]
+    room = max(40, to.width - INDENT - further) if to.is_terminal else 100_000
+    lines = [clean(line) for line in text.splitlines()]
+    return [
+        part for line in lines for part in textwrap.wrap(line, room, break_long_words=False, break_on_hyphens=False)
+    ] or [""]
 
 
 def _conclude(found: list[Finding], to: Any) -> None:
     failed = sum(finding.verdict == "failed" for finding in found)
     warned = sum(finding.verdict == "warning" for finding in found)
+    warnings = f"{warned} warning{'' if warned == 1 else 's'}"
     if failed:
-        to.print(f"\n{failed} failed, {warned} warnings. Begin with the first that failed.", style="bold red")
+        to.print(f"\n{failed} failed, {warnings}. Begin with the first that failed.", style="bold red")
     elif warned:
-        to.print(f"\nIt works, with {warned} warnings.", style="yellow")
+        to.print(f"\nIt works, with {warnings}.", style="yellow")
     else:
         to.print("\nAll is well.", style="green")

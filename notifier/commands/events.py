@@ -28,7 +28,7 @@ def send(
     type_: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TYPE]", help="What happened, e.g. user.signed_up.", autocompletion=completion.event_types
+            metavar="TYPE", help="What happened, e.g. user.signed_up.", autocompletion=completion.event_types
         ),
     ] = None,
     user: Annotated[str | None, typer.Option(help="The user's id.")] = None,
@@ -129,7 +129,7 @@ def _tell_one(answer: Answer, user: str, json: bool) -> None:
     ]
     if not rows:
         to.print("  No mail hangs on it: nothing was created or canceled.", style="dim")
-    table = console.Columns(to, "", "kind", "state", "when", "id")
+    table = console.Columns(to, "", "kind", "state then" if event["duplicate"] else "state", "when", "id")
     table.add([(f"  {what}", item["kind"], _state(what, item), _when(item, answer), item["id"]) for what, item in rows])
 
 

@@ -17,7 +17,7 @@ LIST = ("id", "state", "when", "kind", "user", "reason")
 NEXT = "notifier notifications"
 FACTS = (
     ("generation", "generation"),
-    ("decided by event", "created_by"),
+    ("decided by", "created_by"),
     ("ended by", "decided_by"),
     ("claimed by", "claimed_by"),
     ("evidence", "evidence"),
@@ -25,7 +25,7 @@ FACTS = (
     ("provider key", "provider_key"),
     ("provider's id", "provider_message_id"),
 )
-BUSINESS_TIMES = (("decided for", "decided_at"), ("due", "due_at"), ("next attempt", "next_attempt_at"))
+BUSINESS_TIMES = (("event occurred", "decided_at"), ("due", "due_at"), ("next attempt", "next_attempt_at"))
 REAL_TIMES = (
     ("claimed", "claimed_at"),
     ("claim ends", "claim_expires_at"),
@@ -91,7 +91,7 @@ def _print_attempts(row: Mapping[str, Any], to: Console) -> None:
     if not row["attempts"]:
         to.print("\nNo attempt so far: the provider has not been called.")
         return
-    to.print(f"\n{len(row['attempts'])} attempts, {row['attempt_count']} of them counted since it was last planned:")
+    to.print(f"\nAttempts ({row['attempt_count']} counted since it was last planned):")
     table = Columns(to, "started", "took", "outcome", "reason", "generation", "worker", "provider's id")
     table.add(
         [
@@ -124,48 +124,48 @@ def _print_timeline(timeline: Sequence[Mapping[str, Any]], to: Console) -> None:
 
 def _told(entry: Mapping[str, Any]) -> str:
     left_out = {"at", "what", "notification", "kind", "detail"}
-    return ", ".join(f"{name} {value}" for name, value in entry.items() if name not in left_out and value is not None)
+    told = {name: value for name, value in entry.items() if name not in left_out and value is not None}
+    return ", ".join(f"{name} {moment(value) if name.endswith('_at') else value}" for name, value in told.items())
 
 
 def advice(row: Mapping[str, Any], switches: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What an operator can do next, or that there is nothing to do."""
-    name = row["id"]
+    """What an operator can do next, each command on a line of its own to be copied; or that there is nothing to do."""
+    cancel, retry, resolve = (f"  {NEXT} {act} {row['id']}" for act in ("cancel", "retry", "resolve"))
     if row["state"] in ("scheduled", "pending"):
         yield from _held(row, switches)
     match row["state"]:
         case "scheduled":
-            yield f"It waits for its date. To stop it: {NEXT} cancel {name}"
+            yield from ("It waits for its date. To stop it:", cancel)
         case "pending" if row["doubt_since"]:
             yield "An earlier attempt may have been taken, so it cannot be canceled. A worker repeats it under its key."
         case "pending":
-            yield f"A worker takes it when it is due. To stop it: {NEXT} cancel {name}"
+            yield from ("A worker takes it when it is due. To stop it:", cancel)
         case "sending":
             yield "A worker has it now. If that one dies, another takes it over when the claim ends."
         case "sent":
             yield "Nothing to do."
         case "uncertain":
-            yield f"Look up key {row['provider_key']} at the provider, and say what you found:"
-            yield f"  it took the mail:        {NEXT} resolve {name} --sent --reason ..."
-            yield f"  it never took the mail:  {NEXT} resolve {name} --not-sent --reason ..."
+            yield f"Look up key {row['provider_key']} at the provider. If it took the mail:"
+            yield f"{resolve} --sent --reason ..."
+            yield "If it surely never took it, and the mail is to be sent again:"
+            yield f"{resolve} --not-sent --reason ..."
         case "canceled" if not (row["decided_by"] or "").startswith("operator:"):
             yield "An event or an erasure canceled it, and that is final."
         case "canceled":
-            yield f"An operator canceled it. To take that back: {NEXT} retry {name}"
+            yield from ("An operator canceled it. To take that back:", retry)
         case "skipped":
-            yield f"A rule stopped it. Once that is mended: {NEXT} retry {name}"
+            yield from ("A rule stopped it. Once that no longer holds:", retry)
         case "failed":
-            yield f"It was surely never taken. Once the reason is mended: {NEXT} retry {name}"
+            yield from ("It was surely never taken. Once the reason is mended:", retry)
 
 
 def _held(row: Mapping[str, Any], switches: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     mine = {"pause", f"pause:{row['kind'].partition('@')[0]}"}
     for switch in switches:
         if switch["name"] in mine or switch["name"].startswith("pause:provider:"):
-            yield (
-                f"Held back by the switch {switch['name']} until {moment(switch['expires_at'])} "
-                f"({clean(switch['owner'])}: {clean(switch['reason'])})."
-            )
-            yield f"  To end that: notifier switch end {switch['name']}"
+            why = f"{clean(switch['owner'])}: {clean(switch['reason'])}"
+            yield f"Held back by {switch['name']} until {moment(switch['expires_at'])} ({why}). To end that:"
+            yield f"  notifier switch end {switch['name']}"
 
 
 def print_done(act: str, answer: Answer) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SOME_MAX = 20  # of several that fit a name, how many are listed
 
 AsJson = Annotated[bool, typer.Option("--json", help="The API's own document, for programs.")]
-Id = Annotated[str | None, typer.Argument(metavar="[ID]", help="The notification's id; or give --user and --kind.")]
+Id = Annotated[str | None, typer.Argument(metavar="ID", help="The notification's id; or give --user and --kind.")]
 OfUser = Annotated[str | None, typer.Option("--user", metavar="USER", help="Whose notification, by the user's id.")]
 OfKind = Annotated[
     str | None, typer.Option("--kind", metavar="KIND", help="Which kind of mail.", autocompletion=completion.kinds)

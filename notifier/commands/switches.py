@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from notifier.commands import completion
-from notifier.commands.options import AsJson, duration, group, open_api
+from notifier.commands.options import AsJson, duration, group, open_api, usage
 
 if TYPE_CHECKING:
     from notifier.client.api import Answer
@@ -20,6 +20,16 @@ app = group(
     "ends by itself.\n\n"
     "Example: `notifier switch set pause:followup --for 2h --owner ada --reason 'wrong link in the text'`"
 )
+
+TTL_MAX = timedelta(days=30)  # as the API has it, in seconds there
+
+
+def _length(text: str) -> timedelta:
+    length = duration(text)
+    if length > TTL_MAX:
+        usage(f"{text} is too long: at most {TTL_MAX.days}d, for no switch stays on by being forgotten")
+    return length
+
 
 Name = Annotated[
     str,
@@ -78,7 +88,7 @@ def set_(
     name: Name,
     for_: Annotated[
         timedelta,
-        typer.Option("--for", "--ttl", metavar="TIME", parser=duration, help="For how long: 30m, 2h, 7d; at most 30d."),
+        typer.Option("--for", "--ttl", metavar="TIME", parser=_length, help="For how long: 30m, 2h, 7d; at most 30d."),
     ],
     owner: Annotated[str, typer.Option(help="Who answers for it.")],
     reason: Annotated[str, typer.Option(help="Why; everybody sees it.")],

@@ -35,7 +35,7 @@ def check(settings: Settings, *, expected: bool) -> Iterator[Finding]:
         yield failed("api", f"{api.where} is not ready: database {body.get('database', error)}", "look at its log")
         return
     except NotReady as error:
-        todo = "start one, or set NOTIFIER_API_URL"
+        todo = "events, and operators' commands, need one"
         yield failed("api", str(error), todo) if expected or settings.api_url else warning("api", str(error), todo)
         yield skipped("api key", "there is no api to try it on")
         return

@@ -10,6 +10,9 @@ from jinja2 import TemplateError
 from notifier.doctor.finding import Finding, failed, ok, warning
 from notifier.domain.message import Template, TemplateBroken, render
 
+KNOWN = {"id": "u_1", "name": "Ada", "locale": "en", "timezone": "Europe/London"}
+UNKNOWN = {"id": "u_2", "name": None, "locale": None, "timezone": None}
+
 
 class Anything(dict[str, Any]):
     """What only real events know: whatever a template asks of it is there, and what that was is remembered."""
@@ -31,35 +34,29 @@ class Anything(dict[str, Any]):
 def check(templates: Mapping[str, Template]) -> Iterator[Finding]:
     """Render each kind's template with sample data."""
     for kind, template in templates.items():
-        asked: dict[str, None] = {}
+        yield _try(kind, template)
+
+
+def _try(kind: str, template: Template) -> Finding:
+    asked: dict[str, None] = {}
+    for whom, user in (("anybody", KNOWN), ("users without a name", UNKNOWN)):
+        person = {**user, "attributes": Anything("user.attributes", asked)}
         try:
-            for user in (_known(asked), _unknown(asked)):
-                data = {"user": user, "data": Anything("data", asked)}
-                mail = render(template, data, to="ada@example.com", kind=kind)
+            render(template, {"user": person, "data": Anything("data", asked)}, to="ada@example.com", kind=kind)
         except TemplateBroken as error:
-            yield _broken(kind, template, error)
-        else:
-            needs = [name for name in asked if not any(other.startswith(f"{name}.") for other in asked)]
-            wants = f"; events must bring {', '.join(needs)}" if needs else ""
-            yield ok(f"mail {kind}", f"renders from {mail.sender}{wants}")
+            return _broken(kind, whom, error)
+    needs = [name for name in asked if not any(other.startswith(f"{name}.") for other in asked)]
+    wants = f"; events must bring {', '.join(needs)}" if needs else ""
+    return ok(f"mail {kind}", f"renders from {template.sender}{wants}")
 
 
-def _broken(kind: str, template: Template, error: TemplateBroken) -> Finding:
-    if error.__cause__ is None or isinstance(error.__cause__, TemplateError):
-        todo = f"mend the folder {template.name} of the templates: every mail of this kind would fail"
-        return failed(f"mail {kind}", str(error), todo)
+def _broken(kind: str, whom: str, error: TemplateBroken) -> Finding:
+    cause = error.__cause__
+    text = f"{type(cause).__name__}: {cause}" if cause else str(error)
+    if cause is None or isinstance(cause, TemplateError):
+        return failed(f"mail {kind}", text, f"mend its template: a mail of this kind to {whom} would fail")
     return warning(
         f"mail {kind}",
-        f"{error}: it does something with its data that made-up data does not allow",
+        f"{text}: it does something with its data that made-up data does not allow",
         "try it with a real event before anybody depends on it",
     )
-
-
-def _known(asked: dict[str, None]) -> dict[str, Any]:
-    user = {"id": "u_1", "name": "Ada", "locale": "en", "timezone": "Europe/London"}
-    return {**user, "attributes": Anything("user.attributes", asked)}
-
-
-def _unknown(asked: dict[str, None]) -> dict[str, Any]:
-    user = {"id": "u_2", "name": None, "locale": None, "timezone": None}
-    return {**user, "attributes": Anything("user.attributes", asked)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 from notifier import embedded
@@ -36,7 +37,7 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
         yield finding
     yield await redis.check(settings)
     yield await provider.check(settings, expected=bool(live) or run)
-    for finding in api.check(settings, expected="api" in live):
+    for finding in await asyncio.to_thread(lambda: list(api.check(settings, expected="api" in live))):
         yield finding
     for finding in machine.check(settings, is_running=run, is_ours=bool(whose)):
         yield finding

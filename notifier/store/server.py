@@ -18,7 +18,6 @@ class Server:
     fsync: bool
     full_page_writes: bool
     synchronous_commit: bool
-    connections_max: int
     now: datetime
 
 
@@ -27,7 +26,7 @@ ABOUT = """
            pg_is_in_recovery() AS is_standby, current_setting('fsync')::bool AS fsync,
            current_setting('full_page_writes')::bool AS full_page_writes,
            current_setting('synchronous_commit') <> 'off' AS synchronous_commit,
-           current_setting('max_connections')::int AS connections_max, clock_timestamp() AS now
+           clock_timestamp() AS now
 """
 
 
