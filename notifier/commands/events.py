@@ -6,6 +6,7 @@ import json as json_text
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,8 @@ from notifier.commands import completion
 from notifier.commands.options import group, open_api, usage
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from notifier.client.api import Answer, Api
     from notifier.commands.feed import Line, Result, Tally
 
@@ -97,11 +100,13 @@ def _pairs(texts: Sequence[str], option: str) -> dict[str, Any]:
 def _send_one(api: Api, document: dict[str, Any], json: bool) -> None:
     from notifier.client.api import Refused, path
     from notifier.commands import feed
+    from notifier.console import console
     from notifier.domain.errors import NotReady
 
+    waiting = partial(feed.wait, console(to_stderr=True))
     document = {"id": feed.new_event_id()} | document
     try:
-        answer = feed.repeated(lambda: api.ask("POST", path("events"), scope="events", body=document), feed.wait)
+        answer = feed.repeated(lambda: api.ask("POST", path("events"), scope="events", body=document), waiting)
     except NotReady as error:
         raise NotReady(f"{error}\nTo repeat it safely add --id {document['id']}") from None
     except Refused as error:
@@ -155,11 +160,11 @@ def _send_file(api: Api, file: Path, json: bool) -> None:
     tally, told = feed.Tally(), console.console(to_stderr=True)
     with ExitStack() as stack:
         stream = sys.stdin.buffer if str(file) == "-" else stack.enter_context(_open(file))
+        stack.callback(_summarize, tally, told)  # also when the API gives up half-way
         progress = stack.enter_context(told.status("sending events")) if told.is_terminal else None
-        stack.callback(_summarize, tally)  # also when the API gives up half-way
-        for line, result in feed.send_all(api, stream, feed.wait):
+        for line, result in feed.send_all(api, stream, partial(feed.wait, told)):
             tally.add(line, result)
-            _tell_line(line, result, tally, json)
+            _tell_line(line, result, tally, json, told)
             if progress and tally.events % 100 == 0:
                 progress.update(f"{tally.events:,} events sent")
     if not tally.events:
@@ -177,26 +182,23 @@ def _open(file: Path) -> Any:
         raise NotReady(f"cannot read {file}: {error.strerror}") from None
 
 
-def _tell_line(line: Line, result: Result, tally: Tally, json: bool) -> None:
+def _tell_line(line: Line, result: Result, tally: Tally, json: bool, told: Console) -> None:
     from notifier import console
 
     if json:
         console.say_json({"line": line.number, **result})
     elif result["status"] not in (200, 202) and tally.refused <= REFUSED_SHOWN_MAX:
-        console.console(to_stderr=True).print(f"line {line.number}: {console.clean(str(result.get('detail')))}")
+        told.print(f"line {line.number}: {console.clean(str(result.get('detail')))}")
 
 
-def _summarize(tally: Tally) -> None:
-    from notifier import console
-
+def _summarize(tally: Tally, told: Console) -> None:
     if not tally.events:
         return
-    to = console.console(to_stderr=True)
     if tally.refused > REFUSED_SHOWN_MAX:
-        to.print(f"... and {tally.refused - REFUSED_SHOWN_MAX} more were refused; --json shows every one")
+        told.print(f"... and {tally.refused - REFUSED_SHOWN_MAX} more were refused; --json shows every one")
     created, canceled, too_late = tally.lists.values()
-    ended = f"{tally.taken:,} taken, {tally.repeated:,} taken before, {tally.refused:,} refused"
-    to.print(f"{tally.events:,} events: {ended}.")
-    to.print(f"Notifications: {created:,} created, {canceled:,} canceled, {too_late:,} where it was too late.")
+    events = "1 event" if tally.events == 1 else f"{tally.events:,} events"
+    told.print(f"{events}: {tally.taken:,} taken, {tally.repeated:,} taken before, {tally.refused:,} refused.")
+    told.print(f"Notifications: {created:,} created, {canceled:,} canceled, {too_late:,} where it was too late.")
     if tally.ids_made:
-        to.print(f"{tally.ids_made:,} had no id and got one: sent again they would be new events.", style="yellow")
+        told.print(f"{tally.ids_made:,} had no id and got one: sent again they would be new events.", style="yellow")

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO, TypeVar
 
+from rich.console import Console
+
 from notifier.client.api import Api, Refused, Unanswered, path
 from notifier.ids import new_id
 
@@ -164,9 +166,7 @@ def _wait_s(error: Refused) -> float:
         return 1.0
 
 
-def wait(text: str, seconds: float) -> None:
+def wait(told: Console, text: str, seconds: float) -> None:
     """Say why nothing happens for a moment, and let it pass."""
-    from notifier.console import console
-
-    console(to_stderr=True).print(f"{text}; trying again", style="yellow")
+    told.print(f"{text}; trying again", style="yellow")
     time.sleep(seconds)

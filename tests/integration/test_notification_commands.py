@@ -8,17 +8,14 @@ import pty
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 
+from notifier import cli
 from tests.support.api import Api
-from tests.support.command import Command, beside, url_of
+from tests.support.command import Command, beside, in_front_of, url_of
 
 
 @pytest.fixture
@@ -53,9 +50,7 @@ async def test_a_listing_has_filters_pages_and_words_for_people(api: Api, notifi
     assert (none.code, none.out, none.err) == (0, "", "There are none.\n")
 
 
-async def test_pages_are_followed_and_a_reader_may_have_enough(
-    api: Api, notifier: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_pages_are_followed_and_a_reader_may_have_enough(api: Api, notifier: Command) -> None:
     batch = [
         {"id": f"e{number}", "type": "user.signed_up", "user": {"id": f"u_{number}", "email": "ada@example.com"}}
         for number in range(600)
@@ -127,29 +122,14 @@ async def test_cancel_and_retry_act_on_what_was_read(api: Api, notifier: Command
     assert (entry["act"], entry["detail"]["reason"]) == ("cancel", "asked to")
 
 
-@asynccontextmanager
-async def meanwhile(api: Api, act: Any) -> AsyncIterator[str]:
-    """Give an address that passes everything on, and does `act` between a reading and the act that follows it."""
-
-    async def pass_on(request: web.Request) -> web.Response:
-        if request.method == "POST":
-            await act()
-        headers = {name: request.headers[name] for name in ("Authorization", "If-Match") if name in request.headers}
-        async with api.client.request(
-            request.method, request.rel_url, headers=headers, data=await request.read()
-        ) as told:
-            kept = {name: told.headers[name] for name in ("ETag", "Content-Type") if name in told.headers}
-            return web.Response(status=told.status, body=await told.read(), headers=kept)
-
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", pass_on)
-    async with TestServer(app) as server:
-        yield str(server.make_url("/")).rstrip("/")
-
-
 async def test_who_reads_and_is_overtaken_is_told_and_nothing_is_done(api: Api, notifier: Command) -> None:
     onboarding = await api.bring_to("pending")
-    async with meanwhile(api, api.claim) as url:
+
+    async def claim_before_the_act(request: web.Request) -> None:
+        if request.method == "POST":
+            await api.claim()
+
+    async with in_front_of(api, claim_before_the_act) as url:
         done = await notifier("notifications", "cancel", onboarding, API_URL=url)
     assert done.code == 1
     assert "nothing was done: it is at generation 1 and sending now, not 0. It moved" in done.err
@@ -228,9 +208,11 @@ async def test_a_narrow_terminal_folds_and_cuts_nothing_and_no_colour_is_respect
         ["resolve", "01a228e6-0f2f-700f-95d9-77836800e415", "--reason", "x"],
     ],
 )
-async def test_what_cannot_be_meant_is_exit_code_2(argv: list[str], tmp_path: Path) -> None:
-    done = await Command(tmp_path, {"API_URL": "http://127.0.0.1:9", "API_KEY": "k"})("notifications", *argv)
-    assert (done.code, done.out) == (2, "")
+def test_what_cannot_be_meant_is_exit_code_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.app(["notifications", *argv], prog_name="notifier")
+    assert ended.value.code == 2
+    assert capsys.readouterr().out == ""
 
 
 async def test_whoever_may_not_or_cannot_is_told_what_to_set(api: Api, notifier: Command, tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
+from notifier import cli
 from tests.support.api import Api
-from tests.support.command import Command, beside
+from tests.support.command import Command, beside, in_front_of
 
 
 @pytest.fixture
@@ -44,14 +46,14 @@ async def test_a_switch_is_set_shown_and_ended(api: Api, notifier: Command) -> N
     assert (await api.get("/v1/switches")).body == {"switches": []}
 
 
-async def test_a_switch_without_an_end_or_with_a_strange_one_is_exit_code_2(notifier: Command) -> None:
-    of = ("switch", "set", "pause", "--owner", "a", "--reason", "b")
-    ended = await asyncio.gather(
-        *(notifier(*of, "--for", text) for text in ("2", "soon", "31d", "0s")),
-        notifier(*of),
-    )
-    assert [done.code for done in ended] == [2] * 5
-    assert all("--for" in done.err for done in ended)
+@pytest.mark.parametrize("of", [["--for", "2"], ["--ttl", "soon"], ["--for", "31d"], ["--for", "0s"], []])
+def test_a_switch_without_an_end_or_with_a_strange_one_is_exit_code_2(
+    of: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.app(["switch", "set", "pause", "--owner", "a", "--reason", "b", *of], prog_name="notifier")
+    assert ended.value.code == 2
+    assert "--for" in capsys.readouterr().err
 
 
 async def test_one_event_is_made_of_options(api: Api, notifier: Command) -> None:
@@ -115,12 +117,54 @@ async def test_a_file_goes_in_batches_and_a_bad_line_harms_no_other(
     assert (empty.code, both.code) == (2, 2)
 
 
-async def test_what_may_come_later_is_tried_again_under_its_id(api: Api, notifier: Command) -> None:
-    await api.ask("PUT", "/v1/switches/maintenance", json={"owner": "a", "reason": "b", "ttl_s": 3})
-    one, many = await asyncio.gather(
-        notifier("events", "send", "user.signed_up", "--user", "u_1", "--email", "ada@example.com"),
-        notifier("events", "send", "--file", "-", stdin=json.dumps(signup(2)).encode()),
-    )
-    assert (one.code, many.code) == (0, 0)
-    assert "closed for maintenance" in one.err
-    assert "1 events: 1 taken" in many.err
+async def test_what_broke_off_or_may_come_later_is_tried_again_under_its_id(api: Api, notifier: Command) -> None:
+    troubles = iter(["break off", "answer lost", "busy", "busy, again"])
+    seen: list[Any] = []
+
+    async def trouble(request: web.Request) -> web.StreamResponse | None:
+        seen.append(await request.json())
+        match next(troubles, None):
+            case "break off":
+                assert request.transport is not None
+                request.transport.abort()
+                return web.Response()
+            case "answer lost":
+                await api.ask("POST", "/v1/events", json=seen[-1])
+                assert request.transport is not None
+                request.transport.abort()
+                return web.Response()
+            case "busy":
+                problem = {"status": 503, "detail": "come back later"}
+                return web.json_response(problem, status=503, headers={"Retry-After": "0.1"})
+            case _:
+                return None
+
+    async with in_front_of(api, trouble) as url:
+        done = await notifier(
+            *("events", "send", "user.signed_up", "--user", "u_1", "--email", "a@example.com"), API_URL=url
+        )
+    assert done.code == 0
+    assert "was taken before" in done.out
+    assert "come back later" in done.err
+    assert len(seen) == 4
+    assert len({event["id"] for event in seen}) == 1
+    assert await api.conn.fetchval("SELECT count(*) FROM outbox") == 2
+
+
+async def test_what_stays_away_is_told_with_the_id_to_repeat_it_by(api: Api, notifier: Command) -> None:
+    async def closed(request: web.Request) -> web.StreamResponse:
+        if request.path == "/v1/events":
+            problem = {"status": 503, "detail": "closed"}
+            return web.json_response(problem, status=503, headers={"Retry-After": "0.1"})
+        results = [{"status": 503, "detail": "closed"} for _ in (await request.text()).splitlines()]
+        return web.json_response({"results": results}, status=207)
+
+    async with in_front_of(api, closed) as url:
+        one, many = await asyncio.gather(
+            notifier("events", "send", "user.logged_in", "--user", "u_1", "--id", "evt_7", API_URL=url),
+            notifier("events", "send", "--file", "-", API_URL=url, stdin=json.dumps(signup(2)).encode()),
+        )
+    assert (one.code, many.code) == (1, 1)
+    assert "To repeat it safely add --id evt_7" in one.err
+    assert "line 1: closed" in many.err
+    assert "1 event: 0 taken, 0 taken before, 1 refused." in many.err

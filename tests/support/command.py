@@ -6,14 +6,20 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from tests.support.api import Api
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 60
+PASSED_ON = ("Authorization", "If-Match", "Content-Type")
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,28 @@ class Command:
         assert "Traceback" not in done.err, done.err
         assert "\x1b" not in done.out + done.err, "colours, and nobody sees them"
         return done
+
+
+@asynccontextmanager
+async def in_front_of(
+    api: Api, before: Callable[[web.Request], Awaitable[web.StreamResponse | None]]
+) -> AsyncIterator[str]:
+    """Give an address that passes everything on to the api, unless `before` answers itself."""
+
+    async def pass_on(request: web.Request) -> web.StreamResponse:
+        if (answer := await before(request)) is not None:
+            return answer
+        headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
+        async with api.client.request(
+            request.method, request.rel_url, headers=headers, data=await request.read()
+        ) as told:
+            kept = {name: told.headers[name] for name in ("ETag", "Content-Type") if name in told.headers}
+            return web.Response(status=told.status, body=await told.read(), headers=kept)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", pass_on)
+    async with TestServer(app) as server:
+        yield str(server.make_url("/")).rstrip("/")
 
 
 def beside(api: Api, folder: Path, **settings: str) -> Command:
