@@ -39,8 +39,10 @@ async def check(
     try:
         opened = await open_database(settings)
     except NotReady as error:
-        todo = "start it, or mend NOTIFIER_DATABASE_URL" if not whose else "start `notifier run` again"
-        yield failed("database", str(error), todo)
+        if whose:
+            yield failed("database", f"no PostgreSQL answers at {where}", "start `notifier run`")
+        else:
+            yield failed("database", str(error), "start it, or mend NOTIFIER_DATABASE_URL")
         yield skipped("schema", "the database does not answer")
         return
     try:

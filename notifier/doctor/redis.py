@@ -14,8 +14,8 @@ from notifier.store.probe import SETTING, address
 OLDEST = (6, 2)
 
 
-async def check(settings: Settings) -> Finding:
-    """Look at it, if there is one."""
+async def check(settings: Settings, whose: str) -> Finding:
+    """Look at it, if there is one. `whose`: that of a `run`, where none is configured."""
     cost = f"mails start within {settings.poll_s:g} s (NOTIFIER_POLL_S) and not at once; none is lost or doubled"
     if not settings.redis_url:
         return ok("redis", f"we do without: {cost}")
@@ -23,11 +23,8 @@ async def check(settings: Settings) -> Finding:
     try:
         report = await examine(settings.redis_url)
     except NotReady as error:
-        return failed(
-            "redis",
-            f"{where}: {error}. Until then {cost}",
-            "start it or mend NOTIFIER_REDIS_URL; set it to nothing (NOTIFIER_REDIS_URL=) to do without",
-        )
+        todo = "start it or mend NOTIFIER_REDIS_URL; set it to nothing (NOTIFIER_REDIS_URL=) to do without"
+        return failed("redis", f"{where}: {error}. Until then {cost}", "start `notifier run`" if whose else todo)
     return judge(report, where)
 
 

@@ -31,11 +31,12 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
         yield failed("journeys", str(error), "mend that file, or name another one: no process starts with it")
     for finding in mails.check(templates):
         yield finding
+    redis_is_named = settings.redis_url is not None
     settings, whose = _with_databases(settings)
     live: set[str] = set()
     async for finding in database.check(settings, whose, journeys, templates, live):
         yield finding
-    yield await redis.check(settings)
+    yield await redis.check(settings, "" if redis_is_named else whose)
     yield await provider.check(settings, expected=bool(live) or run)
     for finding in await asyncio.to_thread(lambda: list(api.check(settings, expected="api" in live))):
         yield finding

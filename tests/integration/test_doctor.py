@@ -66,6 +66,16 @@ async def test_with_nothing_there_it_says_what_to_start(tmp_path: Path) -> None:
     assert "secret" not in done.out
 
 
+async def test_of_a_run_that_is_over_it_says_to_start_it(tmp_path: Path) -> None:
+    for name in ("postgres", "valkey"):
+        (tmp_path / f"{name}.json").write_text('{"port": 1}')
+        (tmp_path / f"{name}_password").write_text("hush")
+    found = await findings(data_dir=tmp_path)
+    assert {found[about].verdict for about in ("database", "redis")} == {"failed"}
+    assert {found[about].todo for about in ("database", "redis")} == {"start `notifier run`"}
+    assert "no PostgreSQL answers at 127.0.0.1:1 (the `notifier run` in" in found["database"].text
+
+
 async def test_a_database_that_is_not_migrated_or_was_moved_in_time_is_found(
     empty_database_url: str, api: Api, tmp_path: Path
 ) -> None:
@@ -136,19 +146,31 @@ async def test_a_redis_that_is_wrong_keeps_its_secret(valkey: Any, redis_url: st
     assert "hush" not in away.text + closed.text + strange.text
 
 
-async def test_a_redis_user_that_may_too_little_is_a_warning(redis_url: str, valkey: Any, tmp_path: Path) -> None:
+LEASES, PUBLISH, SUBSCRIBE = "EVAL, GET and SET on nt:*", "PUBLISH to nt:nudge", "SUBSCRIBE to nt:nudge"
+
+
+@pytest.mark.parametrize(
+    ("rules", "refused"),
+    [
+        (["~other:*", "+@all", "resetchannels"], [LEASES, PUBLISH, SUBSCRIBE]),
+        (["~nt:*", "&nt:*", "+@all", "-get"], [LEASES]),
+        (["~nt:*", "&nt:*", "+@all", "-eval", "-info"], [LEASES]),
+        (["~nt:*", "&nt:*", "+@all", "-info"], []),
+    ],
+)
+async def test_a_redis_user_that_may_too_little_is_a_warning(
+    redis_url: str, valkey: Any, rules: list[str], refused: list[str]
+) -> None:
     from redis.asyncio import Redis
 
     async with Redis.from_url(redis_url) as client:
-        await client.execute_command("ACL", "SETUSER", "few", "on", ">pw", "~other:*", "+@all", "resetchannels")
+        await client.execute_command("ACL", "SETUSER", "few", "on", ">pw", *rules)
         try:
-            url = f"redis://few:pw@127.0.0.1:{valkey.port}/0"
-            found = (await findings(redis_url=url))["redis"]
+            found = (await findings(redis_url=f"redis://few:pw@127.0.0.1:{valkey.port}/0"))["redis"]
         finally:
             await client.execute_command("ACL", "DELUSER", "few")
-    assert found.verdict == "warning"
-    for what in ("EVAL, GET and SET on nt:*", "PUBLISH to nt:nudge", "SUBSCRIBE to nt:nudge"):
-        assert what in found.text
+    assert found.verdict == ("warning" if refused else "ok")
+    assert [what for what in (LEASES, PUBLISH, SUBSCRIBE) if what in found.text] == refused
 
 
 async def test_what_a_key_may_do_is_found_and_nothing_is_done(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

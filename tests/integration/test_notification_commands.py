@@ -70,6 +70,34 @@ async def test_pages_are_followed_and_a_reader_may_have_enough(api: Api, notifie
     assert err == b""
 
 
+async def test_nobody_reads_and_nothing_is_said(api: Api, notifier: Command) -> None:
+    onboarding = (await api.signup())["onboarding"]
+    for argv in (["show", onboarding, "--json"], ["list"]):
+        unread, ours = os.pipe()
+        os.close(unread)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "notifier", "notifications", *argv),
+            cwd=notifier.folder, env=notifier.environ(), stdout=ours, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        os.close(ours)
+        _, err = await process.communicate()
+        assert err == b""
+
+
+async def test_distances_are_those_of_business_time(api: Api, notifier: Command) -> None:
+    await api.signup()
+    await api.conn.execute("UPDATE installation SET clock_offset = interval '2 days'")
+    await api.ask("PUT", "/v1/switches/pause", json={"owner": "ada", "reason": "a test", "ttl_s": 7_200})
+    listed, shown, switches = await asyncio.gather(
+        notifier("notifications", "list", "--kind", "followup"),
+        notifier("notifications", "show", "--user", "u_1", "--kind", "followup"),
+        notifier("switch", "list"),
+    )
+    assert "due in 23 h 59 min" in listed.out
+    assert "(in 23 h 59 min)" in shown.out
+    assert "in 1 h 59 min" in switches.out
+
+
 async def test_one_is_shown_whole_with_what_to_do_next(api: Api, notifier: Command) -> None:
     uncertain = await api.bring_to("uncertain")
     await api.ask("PUT", "/v1/switches/pause:followup", json={"owner": "ada", "reason": "a typo", "ttl_s": 60})

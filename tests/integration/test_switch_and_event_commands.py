@@ -151,6 +151,25 @@ async def test_what_broke_off_or_may_come_later_is_tried_again_under_its_id(api:
     assert await api.conn.fetchval("SELECT count(*) FROM outbox") == 2
 
 
+async def test_only_the_lines_that_were_put_off_are_sent_again(api: Api, notifier: Command) -> None:
+    sizes: list[int] = []
+
+    async def put_off_the_second(request: web.Request) -> web.StreamResponse | None:
+        lines = (await request.text()).splitlines()
+        sizes.append(len(lines))
+        if len(sizes) > 1:
+            return None
+        told = await api.ask("POST", "/v1/events/batch", json={"events": [json.loads(lines[0])]})
+        results = [*told.body["results"], {"status": 503, "detail": "out of time"}]
+        return web.json_response({"results": results}, status=207)
+
+    raw = "\n".join(json.dumps(signup(number, id=f"e_{number}")) for number in range(2)).encode()
+    async with in_front_of(api, put_off_the_second) as url:
+        done = await notifier("events", "send", "--file", "-", API_URL=url, stdin=raw)
+    assert (done.code, sizes) == (0, [2, 1])
+    assert "2 events: 2 taken" in done.err
+
+
 async def test_what_stays_away_is_told_with_the_id_to_repeat_it_by(api: Api, notifier: Command) -> None:
     async def closed(request: web.Request) -> web.StreamResponse:
         if request.path == "/v1/events":

@@ -19,6 +19,7 @@ from tests.support.api import Api
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 60
+NOT_OURS = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONUNBUFFERED")  # they would change what is tested
 PASSED_ON = ("Authorization", "If-Match", "Content-Type")
 
 
@@ -47,7 +48,7 @@ class Command:
     settings: dict[str, str]
 
     def environ(self, **settings: str) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "FORCE_COLOR", "CI")}
+        kept = {name: value for name, value in os.environ.items() if name not in NOT_OURS}
         given = {f"NOTIFIER_{name}": value for name, value in {**self.settings, **settings}.items()}
         return kept | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"} | given
 
