@@ -62,7 +62,7 @@ class Unanswered(NotReady):
 
 
 class Refused(NotifierError):
-    """The API said no. `problem`: its RFC 9457 document; the text is that in words."""
+    """The API said no. `answer`: its RFC 9457 document; the text is that in words."""
 
     def __init__(self, text: str, answer: Answer) -> None:
         super().__init__(text)

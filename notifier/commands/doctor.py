@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from notifier.commands.options import AsJson
+import typer
 
 if TYPE_CHECKING:
     from notifier.doctor import Finding
@@ -19,7 +19,7 @@ MARKS = {
 }
 
 
-def doctor(json: AsJson = False) -> None:
+def doctor(json: Annotated[bool, typer.Option("--json", help="One document, for programs.")] = False) -> None:
     """Look at everything this installation stands on, and say what to do. Changes nothing.
 
     Settings, journeys and templates, database, Redis, provider, api and its key, processes, clocks, disk and ports.
@@ -28,8 +28,6 @@ def doctor(json: AsJson = False) -> None:
     Example: `notifier doctor`
     """
     import asyncio
-
-    import typer
 
     from notifier import console
     from notifier.domain.errors import SettingsError

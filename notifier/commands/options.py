@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -13,6 +14,8 @@ from notifier.commands import completion
 if TYPE_CHECKING:
     from notifier.client.api import Answer, Api
 
+PAGE = 500
+PAGES_MAX = 20_000
 SOME_MAX = 20  # of several that fit a name, how many are listed
 
 AsJson = Annotated[bool, typer.Option("--json", help="The API's own document, for programs.")]
@@ -85,19 +88,15 @@ class Named:
         raise NotReady(f"{len(found)} notifications are of this kind; name one by its ID:\n{some}")
 
 
-PAGE = 500
-PAGES_MAX = 20_000
-
-
-def pages(api: Api, filters: dict[str, str | None], *, page: int = PAGE) -> Any:
+def pages(api: Api, filters: dict[str, str | None], *, page: int = PAGE) -> Iterator[Answer]:
     """Every page of a listing, the oldest first; `body` of each is its rows. Bounded: raises NotReady at the bound."""
-    from notifier.client.api import Answer, path
+    from notifier.client.api import path
     from notifier.domain.errors import NotReady
 
     after: str | None = None
     for _ in range(PAGES_MAX):
-        answer: Answer = api.get(path("notifications"), query={**filters, "limit": str(page), "after": after})
-        yield Answer(answer.status, answer.body["notifications"], answer.headers)
+        answer = api.get(path("notifications"), query={**filters, "limit": str(page), "after": after})
+        yield replace(answer, body=answer.body["notifications"])
         after = answer.body["next"]
         if after is None:
             return

@@ -35,7 +35,7 @@ Name = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="pause, pause:<kind>, pause:provider:<name> or maintenance",
+        help="`pause`, `pause:<kind>`, `pause:provider:<name>` or `maintenance`",
         autocompletion=completion.switches,
     ),
 ]
