@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import math
+import os
 import sys
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
@@ -14,7 +14,12 @@ from urllib.parse import urlsplit
 import typer
 from typer.core import TyperCommand
 
+from notifier import version
+from notifier.commands import completion, doctor, events, notifications, switches
+
 if TYPE_CHECKING:
+    import asyncio
+
     from notifier.lifecycle import Ready, Serve
     from notifier.settings import Settings
 
@@ -27,7 +32,6 @@ app = typer.Typer(
     name="notifier",
     help="Onboarding and follow-up mails, each sent once.\n\nStart with `notifier run`.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -38,6 +42,21 @@ ReadyFile = Annotated[
     typer.Option(metavar="FILE", help="Written once everything answers: addresses and process ids, as JSON."),
 ]
 ParentFd = Annotated[int | None, typer.Option(hidden=True)]
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"notifier {version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    _: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_say_version, help="Say which it is.")
+    ] = False,
+) -> None:
+    """Take what stands before a command."""
 
 
 class WithSettings(TyperCommand):
@@ -183,16 +202,32 @@ def status(json: Annotated[bool, typer.Option("--json", help="For programs.")] =
     raise typer.Exit(importlib.import_module("notifier.status").show(settings, json=json))
 
 
+app.command()(doctor.doctor)
+app.add_typer(notifications.app, name="notifications")
+app.add_typer(switches.app, name="switch")
+app.add_typer(events.app, name="events")
+
+
 def main() -> None:
     """Run the command line; what the operator must act on is one message, not a traceback."""
-    from notifier.domain.errors import NotReady, SettingsError
+    from notifier.domain.errors import NotifierError, SettingsError
 
+    completion.mend_bash_words()
     try:
-        app()
+        app(prog_name="notifier")
     except SettingsError as error:
         _fail(error, EXIT_REFUSED)
-    except NotReady as error:
+    except NotifierError as error:
         _fail(error, EXIT_FAILURE)
+    finally:
+        _let_go_of_output()
+
+
+def _let_go_of_output() -> None:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read it had enough; the interpreter would complain at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _load(*, database: bool = True) -> Settings:
@@ -243,6 +278,8 @@ def _run_until_stopped(
 
 
 def _run(act: Coroutine[Any, Any, None]) -> None:
+    import asyncio
+
     try:
         asyncio.run(act)
     except KeyboardInterrupt:  # before anybody listened for it

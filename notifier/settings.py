@@ -53,6 +53,12 @@ class Settings(BaseSettings):
         description="Standard Webhooks secrets (whsec_…), several while rotating: JSON list or comma-separated",
     )
 
+    # Where an operator's commands find the API, and how they get in
+    api_url: str | None = Field(None, description="unset: the api of the `run` in DATA_DIR, else http://HOST:API_PORT")
+    api_key: SecretStr | None = Field(
+        None, description="unset: DATA_DIR/api_key, else the first of API_KEYS that has the scope"
+    )
+
     # What is sent, and to whom
     journeys_file: Path | None = Field(None, description="TOML; unset: the two kinds that ship with the project")
     templates_dir: Path | None = Field(None, description="one folder a template; unset: those that ship")
@@ -139,9 +145,16 @@ class Settings(BaseSettings):
         for key in (secret.get_secret_value() for secret in keys):
             if not key.strip():
                 raise ValueError("a key is empty, and would let in whoever sends none")
-            if key != key.strip() or _has_controls(key):
-                raise ValueError("a key has white space around it or a control character in it: no header carries that")
+            _check_key(key)
         return keys
+
+    @field_validator("api_key")
+    @classmethod
+    def _check_own_key(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is None or not key.get_secret_value().strip():
+            return None
+        _check_key(key.get_secret_value())
+        return key
 
     @field_validator("mail_from")
     @classmethod
@@ -160,9 +173,9 @@ class Settings(BaseSettings):
             ) from None
         return text
 
-    @field_validator("mock_url")
+    @field_validator("mock_url", "api_url")
     @classmethod
-    def _check_mock_url(cls, value: str | None) -> str | None:
+    def _check_base_url(cls, value: str | None) -> str | None:
         if value is None or not value.strip():
             return None
         text = value.strip().rstrip("/")
@@ -267,12 +280,23 @@ class Settings(BaseSettings):
     @property
     def mock_address(self) -> str:
         """The mock provider's base URL, without a slash at the end; by default where a mock with our HOST answers."""
-        if self.mock_url:
-            return self.mock_url
-        host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "localhost": "127.0.0.1", "::": "::1"}.get(  # noqa: S104
-            self.host, self.host
-        )
-        return f"http://[{host}]:{self.mock_port}" if ":" in host else f"http://{host}:{self.mock_port}"
+        return self.mock_url or _local_url(self.host, self.mock_port)
+
+    @property
+    def api_address(self) -> str:
+        """The API's base URL where no `run` has noted another one; by default where an api with our HOST answers."""
+        return self.api_url or _local_url(self.host, self.api_port)
+
+
+def _local_url(host: str, port: int) -> str:
+    """Where a server that listens on `host` is called from the same machine."""
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "localhost": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _check_key(key: str) -> None:
+    if key != key.strip() or _has_controls(key):
+        raise ValueError("a key has white space around it or a control character in it: no header carries that")
 
 
 def _has_controls(text: str) -> bool:

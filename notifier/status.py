@@ -10,9 +10,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from notifier.console import Columns, console, moment, span, state_text
 from notifier.domain.errors import NotReady
 from notifier.settings import Settings
 from notifier.store import counts, installation, invariants, migrate, switches, workers
@@ -45,7 +44,7 @@ def show(settings: Settings, *, json: bool) -> int:
     if json:
         print(json_text.dumps({"ok": not found.troubles, **asdict(found)}, default=_plain))  # noqa: T201 - the answer
     else:
-        _print(found, Console())
+        _print(found, console())
     return 1 if found.troubles else 0
 
 
@@ -100,29 +99,37 @@ def troubles(
     return tuple(found)
 
 
-def _print(found: Status, console: Console) -> None:
-    states = Table("state", "notifications", title="Where notifications stand", title_justify="left")
-    states.columns[1].justify = "right"
-    for state, number in found.open.items():
-        states.add_row(state, f"{number}")
-    for state, number in found.settled.items():
-        states.add_row(state, f"{number}+" if number >= found.settled_capped_at else f"{number}")
-    console.print(states)
+def _print(found: Status, to: Console) -> None:
+    _title(to, "Where notifications stand")
+    states = Columns(to, "state", "notifications")
+    capped = {
+        state: f"{number}+" if number >= found.settled_capped_at else f"{number}"
+        for state, number in found.settled.items()
+    }
+    states.add([(state_text(state), str(number)) for state, number in (*found.open.items(), *capped.items())])
     if found.open["pending"]:
-        console.print(f"The oldest pending has been due for {found.oldest_pending_s:.1f} s.")
+        to.print(f"The oldest pending has been due for {span(found.oldest_pending_s)}.")
     if found.clock_offset_s:
-        console.print(f"Business time is {timedelta(seconds=found.clock_offset_s)} ahead of real time.")
-    processes = Table("role", "host", "pid", "last heard of", title="Heard of lately", title_justify="left")
-    for process in found.processes:
-        processes.add_row(process.role, Text(process.host), f"{process.pid}", f"{process.silent_s:.1f} s ago")
-    console.print(processes if found.processes else "Nobody is alive: no process has been heard of for 15 s.")
+        to.print(f"Business time is {timedelta(seconds=found.clock_offset_s)} ahead of real time.")
+    to.print()
+    _title(to, "Heard of lately")
+    if not found.processes:
+        to.print("Nobody is alive: no process has been heard of for 15 s.")
+    processes = Columns(to, "role", "host", "pid", "last heard of")
+    processes.add([(one.role, one.host, f"{one.pid}", f"{one.silent_s:.1f} s ago") for one in found.processes])
     if found.switches:
-        held = Table("switch", "owner", "reason", "until", title="What is held back", title_justify="left")
-        for switch in found.switches:
-            held.add_row(switch.name, Text(switch.owner), Text(switch.reason), f"{switch.expires_at:%Y-%m-%d %H:%M:%S}")
-        console.print(held)
+        to.print()
+        _title(to, "What is held back")
+        held = Columns(to, "switch", "until", "owner", "reason")
+        held.add([(one.name, moment(one.expires_at), one.owner, one.reason) for one in found.switches])
+    if found.troubles:
+        to.print()
     for trouble in found.troubles:
-        console.print(Text(f"! {trouble}", style="bold red"))
+        to.print(f"! {trouble}", style="bold red")
+
+
+def _title(to: Console, text: str) -> None:
+    to.print(text, style="bold underline")
 
 
 def _plain(value: Any) -> str:

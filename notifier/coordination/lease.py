@@ -13,7 +13,7 @@ from uuid import UUID
 from notifier import observe
 from notifier.coordination.client import PREFIX, RedisClient
 
-_RENEW = """
+RENEW = """
 local granted = 0
 for i, key in ipairs(KEYS) do
     local owner = redis.pcall('GET', key)
@@ -50,7 +50,7 @@ class Leases:
         if not ids:
             return
         arguments = [*map(_key, ids), owner, int(ttl.total_seconds() * 1000)]
-        granted = await self._client.ask("renew", lambda redis: redis.eval(_RENEW, len(ids), *arguments))
+        granted = await self._client.ask("renew", lambda redis: redis.eval(RENEW, len(ids), *arguments))
         if isinstance(granted, int) and 0 <= granted <= len(ids):
             _count("granted", granted)
             _count("denied", len(ids) - granted)

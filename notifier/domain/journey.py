@@ -26,6 +26,7 @@ _KIND_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
 _EVENT_TYPE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,128}")  # as events can carry them: others never match
 _FOLDER = re.compile(r"[^./\x00-\x1f][^/\x00-\x1f]*")
 _DELAY_MAX = timedelta(days=3_660)
+_ENDLESS_S = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,10 +261,17 @@ def _parse_kind(name: str, table: object, origin: str) -> Kind:
 
 
 def _duration(value: object, where: str) -> timedelta:
-    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None:
+    length = parse_duration(value) if isinstance(value, str) else None
+    if length is None:
         raise SettingsError(f'{where} must be a number and a unit of s, m, h, d or w, like "3d", not {value!r}')
-    seconds = float(match[1]) * _UNIT_S[match[2]]
-    if seconds > _DELAY_MAX.total_seconds():
+    if length > _DELAY_MAX:
         raise SettingsError(f"{where} is longer than ten years")
-    return timedelta(seconds=seconds)
+    return length
+
+
+def parse_duration(text: str) -> timedelta | None:
+    """Read a number and a unit of s, m, h, d or w; None when it is no such thing. What is endless is very long."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        return None
+    return timedelta(seconds=min(float(match[1]) * _UNIT_S[match[2]], _ENDLESS_S))

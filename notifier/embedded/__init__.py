@@ -2,6 +2,7 @@
 
 from notifier.embedded.postgres import noted_url, start_postgres
 from notifier.embedded.process import Server, alive, stop
+from notifier.embedded.valkey import noted_url as noted_redis_url
 from notifier.embedded.valkey import start_valkey
 
-__all__ = ["Server", "alive", "noted_url", "start_postgres", "start_valkey", "stop"]
+__all__ = ["Server", "alive", "noted_redis_url", "noted_url", "start_postgres", "start_valkey", "stop"]

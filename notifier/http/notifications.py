@@ -15,7 +15,7 @@ from notifier.http.context import CONTEXT, Context
 from notifier.http.problems import Problem
 from notifier.http.queries import LIMIT, Limit, Query, if_match, notification_id, parse_query
 from notifier.http.schemas import Line, UserId, check_storable, parse_json, validate
-from notifier.http.shapes import notification_documents
+from notifier.http.shapes import notification_documents, now_header
 from notifier.operate import Act, Outcome
 from notifier.store import notifications
 from notifier.store.notifications import Notification
@@ -64,7 +64,8 @@ async def list_notifications(request: web.Request) -> web.Response:
         else:
             page = await notifications.page(conn, **filters)
         documents = await notification_documents(context, conn, page.notifications)
-    return answer({"notifications": documents, "next": None if page.next is None else str(page.next)})
+        now = await now_header(conn)
+    return answer({"notifications": documents, "next": None if page.next is None else str(page.next)}, headers=now)
 
 
 async def get_notification(request: web.Request) -> web.Response:
@@ -121,4 +122,5 @@ async def _body(request: web.Request) -> Any:
 async def _tell(context: Context, found: Notification) -> web.Response:
     async with context.runtime.database.connection() as conn:
         [document] = await notification_documents(context, conn, [found])
-    return answer(document, headers={"ETag": f'"{found.generation}"'})
+        now = await now_header(conn)
+    return answer(document, headers={"ETag": f'"{found.generation}"', **now})

@@ -9,7 +9,7 @@ from typing import Any
 from notifier.domain.notification import safe_repeat_until
 from notifier.domain.provider_key import provider_key
 from notifier.http.context import Context
-from notifier.store import attempts
+from notifier.store import attempts, installation
 from notifier.store.attempts import Attempt
 from notifier.store.audit import Entry
 from notifier.store.database import Connection
@@ -20,6 +20,11 @@ from notifier.store.switches import Switch
 def iso(moment: datetime | None) -> str | None:
     """RFC 3339, or null."""
     return None if moment is None else moment.isoformat()
+
+
+async def now_header(conn: Connection) -> dict[str, str]:
+    """Business time, for whoever wants to say "due in two days": dates may have been moved away from real time."""
+    return {"Notifier-Now": (await installation.business_now(conn)).isoformat()}
 
 
 async def notification_documents(

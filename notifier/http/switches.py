@@ -15,7 +15,7 @@ from notifier.http.context import CONTEXT
 from notifier.http.problems import Problem
 from notifier.http.queries import LIMIT, Limit, Query, Whole, parse_query
 from notifier.http.schemas import Line, check_storable, parse_json, validate
-from notifier.http.shapes import audit_document, switch_document
+from notifier.http.shapes import audit_document, now_header, switch_document
 from notifier.store import audit, switches
 from notifier.store.database import Connection
 from notifier.store.repeat import until_committed
@@ -53,7 +53,8 @@ async def list_switches(request: web.Request) -> web.Response:
     context.keys.require(request, "read", "operate")
     async with context.runtime.database.connection() as conn:
         found = await switches.standing(conn)
-    return answer({"switches": [switch_document(switch) for switch in found]})
+        now = await now_header(conn)
+    return answer({"switches": [switch_document(switch) for switch in found]}, headers=now)
 
 
 async def get_switch(request: web.Request) -> web.Response:
@@ -62,7 +63,8 @@ async def get_switch(request: web.Request) -> web.Response:
     context.keys.require(request, "read", "operate")
     name = check_name(request.match_info["name"])
     async with context.runtime.database.connection() as conn:
-        return answer(switch_document(_on(name, await switches.find(conn, name))))
+        found = _on(name, await switches.find(conn, name))
+        return answer(switch_document(found), headers=await now_header(conn))
 
 
 async def put_switch(request: web.Request) -> web.Response:

@@ -37,6 +37,24 @@ async def oldest_pending_s(conn: Connection) -> float:
     return found
 
 
+OWED_KINDS = """
+    WITH RECURSIVE kinds AS (
+        (SELECT d.kind_name, d.next_attempt_at FROM deliveries d WHERE d.claimed_by IS NULL
+          ORDER BY d.kind_name, d.next_attempt_at LIMIT 1)
+        UNION ALL
+        SELECT n.kind_name, n.next_attempt_at
+          FROM kinds k, LATERAL (SELECT d.kind_name, d.next_attempt_at FROM deliveries d
+                                  WHERE d.claimed_by IS NULL AND d.kind_name > k.kind_name
+                                  ORDER BY d.kind_name, d.next_attempt_at LIMIT 1) AS n)
+    SELECT kind_name FROM kinds
+"""
+
+
+async def owed_kinds(conn: Connection) -> list[str]:
+    """The names of all kinds of which something waits for a worker."""
+    return [row["kind_name"] for row in await conn.fetch(OWED_KINDS)]
+
+
 SETTLED_CAP = 100_000
 
 SETTLED = """

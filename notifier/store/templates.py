@@ -29,6 +29,14 @@ async def keep(conn: Connection, templates: Sequence[Template]) -> None:
     )
 
 
+KNOWN = "SELECT t.hash FROM templates t WHERE t.hash = ANY($1::text[])"
+
+
+async def known(conn: Connection, hashes: Sequence[str]) -> set[str]:
+    """Which of these some process has started with."""
+    return {row["hash"] for row in await conn.fetch(KNOWN, list(hashes))}
+
+
 FIND = "SELECT name, sender, subject, html, body FROM templates WHERE hash = $1"
 
 

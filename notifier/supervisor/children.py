@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from notifier.client.address import reachable
 from notifier.domain.errors import NotifierError
 from notifier.embedded.process import log_since, log_size, open_log, read_note
 
@@ -188,13 +189,6 @@ def describe(code: int) -> str:
         return signal.Signals(-code).name
     except ValueError:
         return f"signal {-code}"
-
-
-def reachable(url: object) -> str | None:
-    """A URL as somebody on this machine would write it: nobody can call 0.0.0.0."""
-    if not isinstance(url, str):
-        return None
-    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:").rstrip("/")
 
 
 def note_of(children: Sequence[Child], births: Callable[[int], str | None]) -> str:

@@ -204,6 +204,18 @@ def test_without_a_mock_url_the_mock_is_where_ours_would_listen(
     assert given(monkeypatch, MOCK_URL="").mock_address == address
 
 
+def test_the_api_is_where_ours_would_listen_unless_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert given(monkeypatch, HOST="0.0.0.0", API_PORT="8081").api_address == "http://127.0.0.1:8081"
+    assert given(monkeypatch, API_URL="https://api.example/").api_address == "https://api.example"
+    assert refused(monkeypatch, API_URL="api.example:80").startswith("NOTIFIER_API_URL: give http://host[:port]")
+
+
+def test_an_operators_key_is_one_that_a_header_carries(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert given(monkeypatch, API_KEY=" ").api_key is None
+    assert "hush-hush" not in repr(given(monkeypatch, API_KEY="hush-hush"))
+    assert refused(monkeypatch, API_KEY="k\n").startswith("NOTIFIER_API_KEY: a key has white space around it")
+
+
 @pytest.mark.parametrize(
     "sender",
     [

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from notifier import version
 from notifier.http.documents import ProblemOut
 from notifier.http.openapi.operation import JSON, RETRY_AFTER, Header, Operation
 from notifier.http.problems import MEDIA_TYPE, PROBLEMS
@@ -32,7 +32,7 @@ def document(operations: Collection[Operation]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "notifier",
-            "version": _version(),
+            "version": version(),
             "description": _flowing(_INFO),
             "license": {"name": "MIT"},
         },
@@ -177,10 +177,3 @@ def _problems(operation: Operation) -> dict[int, Sequence[str]]:
 
 def _ref(model: type[BaseModel]) -> dict[str, str]:
     return {"$ref": REF.format(model=model.__name__)}
-
-
-def _version() -> str:
-    try:
-        return version("notifier")
-    except PackageNotFoundError:
-        return "0"

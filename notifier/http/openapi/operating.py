@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from notifier.http.documents import AuditOut, LoginOut, NotificationOut, SwitchesOut, SwitchOut
 from notifier.http.notifications import ActIn, ResolveIn
-from notifier.http.openapi.operation import ETAG, Answer, Header, Operation
+from notifier.http.openapi.operation import ETAG, NOW, Answer, Header, Operation
 from notifier.http.openapi.reading import NOTIFICATION_ID, USER_ID
 from notifier.http.switches import AuditQuery, SwitchIn
 
@@ -48,7 +48,7 @@ nothing of the profile and asks for no mail. Erasing again is harmless.""",
         "/v1/notifications/{id}/cancel",
         TAG,
         "Stop a notification",
-        {200: Answer("It is canceled.", NotificationOut, [ETAG])},
+        {200: Answer("It is canceled.", NotificationOut, [ETAG, NOW])},
         f"From `scheduled`, or `pending` without doubt. What is claimed or may have been accepted cannot be stopped: "
         f"409 names the state. {_COMMON}",
         scopes=["operate"],
@@ -63,7 +63,7 @@ nothing of the profile and asks for no mail. Erasing again is harmless.""",
         "/v1/notifications/{id}/retry",
         TAG,
         "Plan a notification anew",
-        {200: Answer("It is pending, or scheduled when it is not due yet.", NotificationOut, [ETAG])},
+        {200: Answer("It is pending, or scheduled when it is not due yet.", NotificationOut, [ETAG, NOW])},
         f"""From `skipped`, `failed`, or `canceled` by an operator. It keeps its provider key, gets a fresh
 allowance of attempts, and takes recipient, locale and template anew. Before its date it is scheduled again.
 
@@ -82,7 +82,7 @@ canceled stays canceled. {_COMMON}""",
         "/v1/notifications/{id}/resolve",
         TAG,
         "Say what became of an uncertain notification",
-        {200: Answer("Where it stands now.", NotificationOut, [ETAG])},
+        {200: Answer("Where it stands now.", NotificationOut, [ETAG, NOW])},
         f"""From `uncertain` only. `sent` closes it on the operator's word. `not_sent` plans it anew **under a new
 provider key**, so a wrong answer means a second mail; where a canceling event, a suppression or a missing address
 stands against it, it ends `canceled` or `skipped` instead, also with 200. {_COMMON}""",
@@ -97,7 +97,7 @@ stands against it, it ends `canceled` or `skipped` instead, also with 200. {_COM
         "/v1/switches",
         TAG,
         "List the switches that are on",
-        {200: Answer("By name.", SwitchesOut)},
+        {200: Answer("By name.", SwitchesOut, [NOW])},
         scopes=["read", "operate"],
         problems=("busy",),
     ),
@@ -106,7 +106,7 @@ stands against it, it ends `canceled` or `skipped` instead, also with 200. {_COM
         "/v1/switches/{name}",
         TAG,
         "Read a switch",
-        {200: Answer("It is on.", SwitchOut)},
+        {200: Answer("It is on.", SwitchOut, [NOW])},
         "404 when it is off; one that has run out is off.",
         scopes=["read", "operate"],
         path_parameters=_SWITCH,

@@ -57,4 +57,5 @@ class Operation:
 
 RETRY_AFTER = Header("Retry-After", "seconds after which to repeat the request")
 ETAG = Header("ETag", "the generation, quoted: what If-Match of an operator act must name")
+NOW = Header("Notifier-Now", "business time when this was read; what `due_at` is to be compared with")
 REPLAYED = Header("Idempotent-Replayed", "`true` when this answer was stored by an earlier request")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from notifier.http.documents import InvariantsOut, NotificationOut, NotificationsOut, TimelineOut, UserOut
 from notifier.http.notifications import NotificationsQuery
-from notifier.http.openapi.operation import ETAG, Answer, Operation
+from notifier.http.openapi.operation import ETAG, NOW, Answer, Operation
 
 TAG = "Reading"
 NOTIFICATION_ID = {"id": "the notification's id"}
@@ -16,7 +16,7 @@ OPERATIONS = (
         "/v1/notifications",
         TAG,
         "List notifications",
-        {200: Answer("One page.", NotificationsOut)},
+        {200: Answer("One page.", NotificationsOut, [NOW])},
         """In the order of ids, which is roughly the order of decisions. All given parameters must fit; an empty one
 counts as absent, an unknown one is refused.
 
@@ -32,7 +32,7 @@ both lists or in neither, never twice in one.""",
         "/v1/notifications/{id}",
         TAG,
         "Read a notification",
-        {200: Answer("The notification.", NotificationOut, [ETAG])},
+        {200: Answer("The notification.", NotificationOut, [ETAG, NOW])},
         "Its ETag is the generation and names what an operator act acts on. It is no cache key: a notification can "
         "end without a new generation.",
         scopes=["read"],

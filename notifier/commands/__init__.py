@@ -1,0 +1,1 @@
+"""The commands of an operator; they speak HTTP to the API, which holds every rule."""
