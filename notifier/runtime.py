@@ -85,7 +85,7 @@ async def open_runtime(settings: Settings, role: Role) -> AsyncIterator[Runtime]
 def way_out(settings: Settings) -> Provider:
     """Make the provider the settings name; it opens nothing before its first call. Raises SettingsError."""
     if settings.provider == "smtp":
-        return providers.smtp_provider(_mail_server(settings), timeout_s=settings.provider_timeout_s)
+        return providers.smtp_provider(mail_server(settings), timeout_s=settings.provider_timeout_s)
     return providers.mock_provider(
         base_url=settings.mock_address,
         api_key=settings.mock_api_key.get_secret_value(),
@@ -96,7 +96,8 @@ def way_out(settings: Settings) -> Provider:
     )
 
 
-def _mail_server(settings: Settings) -> MailServer:
+def mail_server(settings: Settings) -> MailServer:
+    """Give the server PROVIDER=smtp sends through; raises SettingsError."""
     if settings.smtp_host is None:
         raise SettingsError("NOTIFIER_SMTP_HOST is not set: NOTIFIER_PROVIDER=smtp needs a mail server to talk to")
     if settings.smtp_ca_file is not None and not settings.smtp_ca_file.is_file():

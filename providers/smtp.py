@@ -8,7 +8,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -62,9 +62,19 @@ class SmtpProvider:
         except Unsendable as error:
             return Rejected(error.reason)
         call = _Call(mail, {"key": key, **context}, hand_over, written)
+        return await self._outcome(call, self._make)
+
+    async def try_out(self) -> Outcome | None:
+        """Connect, protect and log in, and send nothing. None: it works; else what every call would come to."""
+        return await self._outcome(_Call(Mail("", "", b"", b"", False), {}, None, None), self._greet)
+
+    async def _outcome(
+        self, call: _Call, work: Callable[[_Call, asyncio.Timeout], Awaitable[Outcome | None]]
+    ) -> Outcome | None:
+        """What the work comes to, whatever goes wrong in it."""
         try:
             async with asyncio.timeout(self._timeout_s) as limit:
-                return await self._make(call, limit)
+                return await work(call, limit)
         except _FromCaller as wrapped:
             raise wrapped.error from None
         except _Unfit as unfit:
@@ -86,6 +96,11 @@ class SmtpProvider:
         self._closed = True
         idle, self._idle = self._idle, []
         await asyncio.gather(*(session.leave() for session in idle))
+
+    async def _greet(self, call: _Call, _limit: asyncio.Timeout) -> None:
+        call.session = _Session(self._client())
+        await call.session.open(call, self._server)
+        await call.session.leave()
 
     async def _make(self, call: _Call, limit: asyncio.Timeout) -> Outcome | None:
         await self._open_envelope(call)

@@ -34,13 +34,13 @@ def find_api(settings: Settings) -> Found:
     return Found(settings.api_address, "from NOTIFIER_HOST and NOTIFIER_API_PORT")
 
 
-def noted_url(data_dir: Path, child: str) -> str | None:
+def noted_url(data_dir: Path, child: str, name: str = "url") -> str | None:
     """Where a process of the `run` in DATA_DIR answers; None when there is none, or it is not alive."""
     try:
         note = json.loads((data_dir / "run" / f"{child}.json").read_text("utf-8"))
     except (OSError, ValueError):  # none, somebody else's, or half written
         return None
-    return reachable(note.get("url")) if isinstance(note, dict) and _lives(note.get("pid")) else None
+    return reachable(note.get(name)) if isinstance(note, dict) and _lives(note.get("pid")) else None
 
 
 def _lives(pid: object) -> bool:

@@ -96,8 +96,8 @@ def test_bash_is_offered_commands_states_kinds_and_switches(tmp_path: Path) -> N
         "notifier notifications list --state s": ["scheduled", "sending", "sent", "skipped"],
         "notifier notifications show --kind ": ["onboarding", "followup"],
         "notifier switch set pause:f": ["followup"],
-        "notifier switch end pause:": ["onboarding", "followup", "provider:mock"],
-        "notifier switch set pause:provider:": ["mock"],
+        "notifier switch end pause:": ["onboarding", "followup", "provider:mock", "provider:smtp"],
+        "notifier switch set pause:provider:": ["mock", "smtp"],
     }
     spent_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert spent_s / len(offered) < 0.6  # of processor time, and a slow machine's; 0.2 s on an idle one

@@ -17,6 +17,7 @@ from notifier.settings import Settings, load
 from notifier.store import workers
 from tests.support.api import Api, running_api
 from tests.support.command import Command, beside, url_of
+from tests.support.mail_server import mail_server
 from tests.support.mock_server import running_mock
 
 SHIPPED = Path(journeys_init).parent
@@ -196,3 +197,17 @@ async def test_a_data_dir_that_others_may_write_in_is_found(tmp_path: Path) -> N
     found = await findings(data_dir=tmp_path / "data")
     assert found["data"].verdict == "failed"
     assert "chmod go-w" in found["data"].todo
+
+
+async def test_a_mail_server_is_greeted_and_sent_nothing(tmp_path: Path) -> None:
+    async with mail_server(tmp_path) as server:
+        here = {"provider": "smtp", "smtp_host": "127.0.0.1", "smtp_port": server.port}
+        found = (await findings(**here))["provider"]
+        assert (found.verdict, found.text.partition(" answers ")[2]) == ("ok", "in clear; no mail was sent to try it")
+        found = (await findings(**here, smtp_security="starttls"))["provider"]
+        assert (found.verdict, "smtp_starttls_unsupported" in found.text) == ("failed", True)
+        assert server.taken == []
+    found = (await findings(**here))["provider"]
+    assert (found.verdict, "connect_failed" in found.text) == ("failed", True)
+    found = (await findings(provider="smtp"))["provider"]
+    assert (found.verdict, "NOTIFIER_SMTP_HOST" in found.text) == ("failed", True)

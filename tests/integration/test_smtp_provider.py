@@ -103,6 +103,16 @@ async def test_a_certificate_nobody_vouches_for_is_not_spoken_to(tmp_path: Path,
         assert await provider.send(MAIL, "k1", CONTEXT) == RetryLater("tls_failed", answered=False)
 
 
+async def test_a_server_can_be_tried_out_without_a_mail(tmp_path: Path) -> None:
+    async with mail_server(tmp_path, protection="starttls", login=True) as server:
+        who = {"protection": "starttls", "username": USER}
+        async with a_way_out(server, password=PASSWORD, **who) as provider:
+            assert await provider.try_out() is None
+        async with a_way_out(server, password="wrong", **who) as provider:
+            assert await provider.try_out() == ConfigError("smtp_login_535_5.7.8")
+        assert server.taken == []
+
+
 async def test_a_server_that_is_away_was_not_reached() -> None:
     provider = SmtpProvider(MailServer("127.0.0.1", 1, "none"), timeout_s=1)
     assert await provider.send(MAIL, "k1", CONTEXT) == RetryLater("connect_failed", answered=False)
