@@ -42,3 +42,13 @@ def test_one_that_hangs_or_is_not_there_is_not(
         assert healthcheck.main() == 1
     assert str(port) in capsys.readouterr().err
     assert healthcheck.main() == 1
+
+
+async def test_one_that_answers_something_else_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        monkeypatch.setenv("NOTIFIER_API_PORT", str(server.sockets[0].getsockname()[1]))
+        assert await asyncio.to_thread(healthcheck.main) == 1
