@@ -29,7 +29,7 @@ ONCE = {"migrate"}
 VARIABLE = re.compile(r"\$\{(\w+):\?([^}]*)\}")
 FILLED_IN = {
     "POSTGRES_PASSWORD": "p" * 48,
-    "VALKEY_PASSWORD": "v" * 48,
+    "REDIS_PASSWORD": "v" * 48,
     "NOTIFIER_API_KEYS": '{"a-long-secret": ["events", "read", "operate"]}',
     "NOTIFIER_LOGIN_WEBHOOK_SECRETS": "whsec_c2VjcmV0",
 }
@@ -198,9 +198,9 @@ def test_what_a_service_waits_for_can_be_waited_for(name: str) -> None:
     }
     needed = {
         "migrate": {"postgres"},
-        "api": {"migrate", "postgres", "valkey"},
-        "scheduler": {"migrate", "postgres", "valkey"},
-        "worker": {"migrate", "postgres", "valkey", "mock"},
+        "api": {"migrate", "postgres", "redis"},
+        "scheduler": {"migrate", "postgres", "redis"},
+        "worker": {"migrate", "postgres", "redis", "mock"},
     }
     assert waits.keys() == needed.get(name, set())
 
@@ -243,7 +243,7 @@ def test_addresses_name_services_and_their_ports() -> None:
         for value in written(name).values():
             for host, port in re.findall(r"[@/]([a-z]+):(\d+)\b", VARIABLE.sub("", value)):
                 assert host in SERVICES
-                assert port in {"postgres": "5432", "valkey": "6379", "mock": "8025"}[host]
+                assert port in {"postgres": "5432", "redis": "6379", "mock": "8025"}[host]
 
 
 def test_every_secret_has_to_be_filled_in_and_the_example_says_which() -> None:
