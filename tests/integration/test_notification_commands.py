@@ -8,6 +8,7 @@ import pty
 import re
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from notifier import cli
 from tests.support.api import Api
 from tests.support.command import Command, beside, in_front_of, url_of
 
+EARLIER = timedelta(minutes=10, seconds=30)  # half a minute from where its distance would be told otherwise
+
 
 @pytest.fixture
 def notifier(api: Api, tmp_path: Path) -> Command:
@@ -25,7 +28,7 @@ def notifier(api: Api, tmp_path: Path) -> Command:
 
 async def test_a_listing_has_filters_pages_and_words_for_people(api: Api, notifier: Command) -> None:
     for number in range(3):
-        await api.signup(f"u_{number}")
+        await api.signup(f"u_{number}", ago=EARLIER)
     await api.login("u_1")
     of_user, canceled, kind, some, every, none = await asyncio.gather(
         notifier("notifications", "list", "--user", "u_1", "--json"),
@@ -85,17 +88,17 @@ async def test_nobody_reads_and_nothing_is_said(api: Api, notifier: Command) -> 
 
 
 async def test_distances_are_those_of_business_time(api: Api, notifier: Command) -> None:
-    await api.signup()
+    await api.signup(ago=EARLIER)
     await api.conn.execute("UPDATE installation SET clock_offset = interval '2 days'")
-    await api.ask("PUT", "/v1/switches/pause", json={"owner": "ada", "reason": "a test", "ttl_s": 7_200})
+    await api.ask("PUT", "/v1/switches/pause", json={"owner": "ada", "reason": "a test", "ttl_s": 7_290})
     listed, shown, switches = await asyncio.gather(
         notifier("notifications", "list", "--kind", "followup"),
         notifier("notifications", "show", "--user", "u_1", "--kind", "followup"),
         notifier("switch", "list"),
     )
-    assert "due in 23 h 59 min" in listed.out
-    assert "(in 23 h 59 min)" in shown.out
-    assert "in 1 h 59 min" in switches.out
+    assert "due in 23 h 49 min" in listed.out
+    assert "(in 23 h 49 min)" in shown.out
+    assert "in 2 h 1 min" in switches.out
 
 
 async def test_one_is_shown_whole_with_what_to_do_next(api: Api, notifier: Command) -> None:
