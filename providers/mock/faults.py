@@ -29,7 +29,7 @@ class Faults(BaseModel):
         (0, 0), description="least and most wait before each answer; over SMTP: before the answer to the dot"
     )
     fail_rate: Rate = Field(0, description="share of HTTP calls answered with fail_status, nothing taken")
-    fail_status: int = Field(503, ge=400, le=599)
+    fail_status: int = Field(503, ge=400, le=599, description="the status of those answers")
     retry_after_s: float | None = Field(None, ge=0, le=86_400, description="Retry-After of those answers")
     drop_response_rate: Rate = Field(0, description="share of accepted HTTP calls whose connection is cut unanswered")
     error_after_accept_rate: Rate = Field(0, description="share of accepted HTTP calls answered with 500")

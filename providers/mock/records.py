@@ -155,4 +155,7 @@ def as_list(value: object) -> list[object]:
 
 def pack(value: object) -> str:
     """A value as one line of JSON for a column."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return _encode(value)
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode  # dumps() would make one each time

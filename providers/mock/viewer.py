@@ -7,6 +7,8 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Mapping
+from email.errors import HeaderParseError
+from email.header import decode_header, make_header
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -95,7 +97,7 @@ class Viewer:
             frame=_only(request.host, frame),
             frame_url=frame,
             message=message,
-            headers=_headers(source),
+            headers=_headers(source, encoded=message.transport == "smtp"),
             source=source[:SOURCE_SHOWN_MAX].decode("utf-8", "replace"),
             cut=len(source) > SOURCE_SHOWN_MAX,
             views=VIEWS,
@@ -228,8 +230,16 @@ def _came_from(request: web.Request) -> str:
     return parts._replace(scheme="", netloc="", fragment="").geturl() if ours else "/faults"
 
 
-def _headers(source: bytes) -> list[tuple[str, str]]:
-    """The header lines of a mail as they stand, continued ones joined."""
+def _headers(source: bytes, *, encoded: bool) -> list[tuple[str, str]]:
+    """The header lines of a mail, continued ones joined; encoded words are read only where a mail has them."""
     head = source.replace(b"\r\n", b"\n").partition(b"\n\n")[0].decode("utf-8", "replace")
     lines = re.sub(r"\n(?=[ \t])", "", head).split("\n")
-    return [(name, value.strip()) for name, _, value in (line.partition(":") for line in lines) if name]
+    pairs = [(name, value.strip()) for name, _, value in (line.partition(":") for line in lines) if name]
+    return [(name, _decoded(value)) for name, value in pairs] if encoded else pairs
+
+
+def _decoded(value: str) -> str:
+    try:
+        return str(make_header(decode_header(value)))
+    except (LookupError, ValueError, HeaderParseError):  # nothing obliges a mail to be right
+        return value

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from playwright.async_api import Browser, BrowserContext, Page, expect
+from playwright.async_api import Browser, BrowserContext, Page, Route, expect
 
 from tests.browser.steps import open_live, send, send_many
 from tests.support.chromium import Noted
@@ -38,6 +38,24 @@ async def test_a_burst_is_few_looks_and_ends_right(mock: Mock, page: Page) -> No
     await expect(page.get_by_role("heading", level=1)).to_have_text("300 mails")
     assert len(looks) <= 3 + (time.monotonic() - start) / 0.25
     await expect(page.locator(".mails li")).to_have_count(50)
+
+
+async def test_what_arrives_while_the_page_is_being_asked_for_is_not_forgotten(mock: Mock, page: Page) -> None:
+    await open_live(page)
+    asked = asyncio.Event()
+
+    async def slowly(route: Route) -> None:
+        answer = await route.fetch()
+        asked.set()
+        await asyncio.sleep(0.6)
+        await route.fulfill(response=answer)
+
+    await page.route(f"{mock.url}/", slowly)
+    await send(mock, "a", subject="Early")
+    await asked.wait()
+    await send(mock, "b", subject="Late")
+    await expect(page.get_by_role("link", name="Late")).to_be_visible()
+    await page.unroute_all(behavior="wait")
 
 
 async def test_place_focus_and_selection_survive_what_arrives(mock: Mock, page: Page) -> None:

@@ -161,6 +161,8 @@ async def test_a_hostile_mail_stays_shut_in(mock: Mock, page: Page, noted: Noted
     await page.keyboard.press("Enter")
     await page.wait_for_timeout(300)
     await expect(frame.locator("#seen")).to_have_text("Click everything.")
+    await frame.locator("#seen").evaluate("(_, url) => { location.href = url }", f"{evil}/whatever-slips-through")
+    await page.wait_for_timeout(300)
     assert heard == []
     assert dialogs == []
     assert page.url == url
