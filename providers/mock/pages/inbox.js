@@ -57,19 +57,24 @@ function refresh() {
   request.send();
 }
 
+// A mail that somebody is looking at or stands on stays where it is, though newer ones have pushed it off the page.
 function show(page) {
   document.title = page.title;
+  const rows = scrollY > 0 ? [...document.querySelectorAll("[data-row]")].filter(isInView) : [];
+  const kept = new Set([...rows, document.activeElement].map((row) => row?.closest("li")));
+  const fixed = rows.includes(document.activeElement) ? document.activeElement : rows[0];
+  const before = fixed?.getBoundingClientRect().top;
+  const callbacks = { beforeNodeRemoved: (node) => !kept.has(node), afterNodeAdded: welcome };
   for (const part of document.querySelectorAll("[data-live]")) {
     const now = page.getElementById(part.id);
-    if (now) Idiomorph.morph(part, now, { callbacks: { beforeNodeRemoved: mayGo, afterNodeAdded: welcome } });
+    if (now) Idiomorph.morph(part, now, { callbacks });
   }
+  if (fixed?.isConnected) scrollBy({ top: fixed.getBoundingClientRect().top - before, behavior: "instant" });
 }
 
-// A mail that somebody is looking at or stands on stays, though newer ones have pushed it off the page.
-function mayGo(node) {
-  if (node.nodeName !== "LI") return true;
-  const { top, bottom } = node.getBoundingClientRect();
-  return !(node.contains(document.activeElement) || (scrollY > 0 && bottom > 0 && top < innerHeight));
+function isInView(element) {
+  const { top, bottom } = element.getBoundingClientRect();
+  return bottom > 0 && top < innerHeight;
 }
 
 function welcome(node) {
