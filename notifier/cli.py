@@ -49,7 +49,7 @@ class WithSettings(TyperCommand):
 
 
 @app.command(cls=WithSettings)
-def run(ready_file: ReadyFile = None) -> None:
+def run(ready_file: ReadyFile = None, parent_fd: ParentFd = None) -> None:
     """Start everything: PostgreSQL, Valkey, migrations, api, workers, scheduler, mock provider.
 
     What is configured is used instead of started: NOTIFIER_DATABASE_URL, NOTIFIER_REDIS_URL (empty: without
@@ -64,7 +64,7 @@ def run(ready_file: ReadyFile = None) -> None:
     from notifier.supervisor.children import ChildFailed
 
     try:
-        _run(run_all(settings, ready_file=ready_file))
+        _run(run_all(settings, ready_file=ready_file, parent_fd=parent_fd))
     except ChildFailed as error:
         _fail(error, EXIT_REFUSED if error.refused else EXIT_FAILURE)
 
