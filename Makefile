@@ -1,6 +1,6 @@
 # Every target sets up what it needs; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help run test check lock clean
+.PHONY: help run demo test check lock clean
 
 PYTHON ?=
 export PYTHON
@@ -13,6 +13,10 @@ help: ## list the targets
 run: ## start everything; ARGS go to `notifier run`
 	@scripts/venv
 	@.venv/bin/python -m notifier run $(ARGS)
+
+demo: ## the whole story in about 20 seconds, with a count at the end; ARGS go to `notifier demo`
+	@scripts/venv
+	@.venv/bin/python -m notifier demo $(ARGS)
 
 test: ## all tests; ARGS go to pytest, e.g. ARGS="-n 0 -x tests/integration"
 	@scripts/venv dev

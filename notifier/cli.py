@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
 import typer
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from notifier.settings import Settings
 
 # What a command needs it imports itself: `--help` and a typing error should not wait for a database driver.
+
+T = TypeVar("T")
 
 EXIT_FAILURE = 1
 EXIT_REFUSED = 2
@@ -69,7 +71,7 @@ class WithSettings(TyperCommand):
 
 
 @app.command(cls=WithSettings)
-def run(ready_file: ReadyFile = None) -> None:
+def run(ready_file: ReadyFile = None, parent_fd: ParentFd = None) -> None:
     """Start everything: PostgreSQL, Valkey, migrations, api, workers, scheduler, mock provider.
 
     What is configured is used instead of started: NOTIFIER_DATABASE_URL, NOTIFIER_REDIS_URL (empty: without
@@ -84,9 +86,32 @@ def run(ready_file: ReadyFile = None) -> None:
     from notifier.supervisor.children import ChildFailed
 
     try:
-        _run(run_all(settings, ready_file=ready_file))
+        _run(run_all(settings, ready_file=ready_file, parent_fd=parent_fd))
     except ChildFailed as error:
         _fail(error, EXIT_REFUSED if error.refused else EXIT_FAILURE)
+
+
+@app.command()
+def demo(
+    people: Annotated[int, typer.Option(min=20, max=1_000, help="How many sign up.")] = 120,
+    json: Annotated[
+        bool, typer.Option("--json", help="The numbers for programs; the story goes to standard error.")
+    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave it running until Ctrl-C, and keep its files.")] = False,
+) -> None:
+    """Show in about 20 seconds what this is for: people, breakdowns, three days, and a count at the end.
+
+    It starts everything in a directory of its own, heeds no NOTIFIER_ setting and no .env, and leaves nothing behind.
+    Exit 1 when a number is not what it must be.
+
+    Example: `notifier demo --people 60 --json`
+    """
+
+    async def act() -> int:  # a Ctrl-C during the import, too, is one
+        code: int = await importlib.import_module("notifier.demo").show(people, as_json=json, keep=keep)
+        return code
+
+    raise typer.Exit(_run(act()))
 
 
 @app.command()
@@ -277,11 +302,11 @@ def _run_until_stopped(
     )
 
 
-def _run(act: Coroutine[Any, Any, None]) -> None:
+def _run(act: Coroutine[Any, Any, T]) -> T:
     import asyncio
 
     try:
-        asyncio.run(act)
+        return asyncio.run(act)
     except KeyboardInterrupt:  # before anybody listened for it
         sys.exit(130)
 

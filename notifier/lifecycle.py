@@ -52,7 +52,7 @@ async def run_until_stopped(
         answers.set()
 
     try:
-        with _signals(stop), _parent(parent_fd, stop):
+        with _signals(stop), parent(parent_fd, stop):
             await serve(stop, ready)
     except OSError as error:
         if answers.is_set():
@@ -108,7 +108,8 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _parent(parent_fd: int | None, stop: asyncio.Event) -> Iterator[None]:
+def parent(parent_fd: int | None, stop: asyncio.Event) -> Iterator[None]:
+    """Set `stop` when the process that holds the other end of `parent_fd` ends, however it does."""
     if parent_fd is None:
         yield
         return

@@ -57,6 +57,13 @@ def find_place(data_dir: Path, *, shared: Path = SHARED) -> Place:
     return place
 
 
+def remove(data_dir: Path, *, shared: Path = SHARED) -> None:
+    """Remove a DATA_DIR that nothing uses any more, and what root's PostgreSQL keeps outside it."""
+    if os.geteuid() == 0:
+        shutil.rmtree(_shared_root(data_dir, shared), ignore_errors=True)
+    shutil.rmtree(data_dir, ignore_errors=True)
+
+
 def find_wheel() -> Path:
     """The package that holds PostgreSQL's programs. It is not imported: that would load a server class."""
     spec = importlib.util.find_spec(PACKAGE)

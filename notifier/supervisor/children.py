@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """What to start: `env` comes on top of ours.
+    """What to start: `env` comes on top of `around` (ours).
 
     `port_settings` are pinned to the ports of the first start, by the name that the ready file gives the address.
     """
@@ -41,6 +41,8 @@ class ChildSpec:
     argv: Sequence[str]
     env: Mapping[str, str]
     port_settings: Mapping[str, str] = field(default_factory=dict)
+    around: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    cwd: Path | None = None
 
 
 class ChildFailed(NotifierError):
@@ -136,6 +138,7 @@ class Child:
                     stdout=output,
                     stderr=output,
                     env=self._environment(),
+                    cwd=self.spec.cwd,
                     pass_fds=(self._parent_fd,),
                     start_new_session=True,  # a Ctrl-C is for us; we pass it on in the right order
                 )
@@ -152,11 +155,11 @@ class Child:
             watch.cancel()
 
     def _environment(self) -> dict[str, str]:
-        """Ours with the child's on top; names are compared as settings are read, without regard to case."""
-        return {name: value for name, value in os.environ.items() if name.upper() not in self.env} | self.env
+        """The child's on top; names are compared as settings are read, without regard to case."""
+        return {name: value for name, value in self.spec.around.items() if name.upper() not in self.env} | self.env
 
     async def _watch_ready(self, pid: int) -> None:
-        while (note := read_note(self._ready_file)).get("pid") != pid:  # noqa: ASYNC110 - another process says it
+        while _writer(note := read_note(self._ready_file)) != pid:  # noqa: ASYNC110 - another process says it
             await asyncio.sleep(POLL_S)
         self.url = reachable(note.get("url"))
         self.metrics = reachable(note.get("metrics"))
@@ -177,6 +180,12 @@ class Child:
         lines = [line for line in log_since(self.log_path, offset).splitlines() if line.strip()]
         mine = next((number for number, line in enumerate(lines) if line.startswith("notifier: ")), None)
         return "\n".join(lines[mine:] if mine is not None else lines[-12:]).removeprefix("notifier: ")
+
+
+def _writer(note: Mapping[str, object]) -> object:
+    """Who wrote a ready file; a `run` names itself among the processes it started."""
+    pids = note.get("pids")
+    return pids.get("supervisor") if isinstance(pids, dict) else note.get("pid")
 
 
 def describe(code: int) -> str:

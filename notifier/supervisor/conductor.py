@@ -18,6 +18,7 @@ import structlog
 
 from notifier.domain.errors import NotifierError, NotReady
 from notifier.embedded.process import birth, write_private
+from notifier.lifecycle import parent
 from notifier.settings import Scope, Settings
 from notifier.supervisor import screen
 from notifier.supervisor.children import Child, ChildSpec, note_of
@@ -31,13 +32,22 @@ MOCK_PORTS = {"url": "NOTIFIER_MOCK_PORT", "smtp": "NOTIFIER_MOCK_SMTP_PORT"}
 log = structlog.get_logger(__name__)
 
 
-async def run(settings: Settings, *, ready_file: Path | None = None, program: Sequence[str] | None = None) -> None:
-    """Run everything until SIGINT or SIGTERM. Raises NotReady or ChildFailed when it cannot be done."""
+async def run(
+    settings: Settings,
+    *,
+    ready_file: Path | None = None,
+    parent_fd: int | None = None,
+    program: Sequence[str] | None = None,
+) -> None:
+    """Run everything until SIGINT, SIGTERM, or the end of the process that holds the other end of `parent_fd`.
+
+    Raises NotReady or ChildFailed when it cannot be done.
+    """
     started = time.monotonic()
     signals = Signals()
     with open_home(settings.data_dir) as home:
         supervisor = Supervisor(settings, home, ready_file=ready_file, program=program or PROGRAM)
-        with signals.listening():
+        with signals.listening(), parent(parent_fd, signals.stop):
             working = asyncio.create_task(supervisor.work(started))
             stopping = asyncio.create_task(signals.stop.wait())
             try:
@@ -58,6 +68,7 @@ class Signals:
     def __init__(self) -> None:
         self.stop = asyncio.Event()
         self.hurry = asyncio.Event()
+        self.first: signal.Signals | None = None
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -77,6 +88,7 @@ class Signals:
     def _heard(self, number: signal.Signals) -> None:
         if self.stop.is_set():
             self.hurry.set()
+        self.first = self.first or number
         self.stop.set()  # before anything is said: the terminal may be gone
         log.info("run.stopping", signal=number.name, hurry=self.hurry.is_set())
 
