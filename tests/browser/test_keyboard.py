@@ -97,8 +97,11 @@ async def test_the_mail_in_its_frame_holds_nobody(mock: Mock, page: Page) -> Non
     await expect(skip).to_be_in_viewport()
     await page.keyboard.press("Tab")
     await expect(frame).to_be_focused()
-    for _ in range(6):  # the mail itself, its three links, and out
+    for _ in range(12):  # the mail itself, its three links, and out
         await page.keyboard.press("Tab")
+        await page.wait_for_timeout(100)  # a frame of its own process hands the focus on in its own time
+        if await page.evaluate("document.activeElement.tagName") != "IFRAME":
+            break
     await expect(frame).not_to_be_focused()
     await skip.focus()
     await page.keyboard.press("Enter")
