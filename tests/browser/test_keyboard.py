@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from playwright.async_api import Page, expect
+from playwright.async_api import Locator, Page, expect
 
 from tests.browser.steps import open_live, send, send_many
 from tests.support.mock_server import Mock
@@ -16,9 +16,13 @@ async def test_from_the_search_to_a_mail_and_back_by_keys_alone(mock: Mock, page
     await keys.press("/")
     await expect(page.get_by_role("searchbox")).to_be_focused()
     await keys.type("subject:no")
+    heading, tab, rows = (
+        page.get_by_role("heading", level=1),
+        page.locator(".tabs [aria-current]"),
+        page.locator("[data-row]"),
+    )
     await keys.press("Enter")
-    await expect(page.get_by_role("heading", level=1)).to_contain_text("5 mails")
-    rows = page.locator("[data-row]")
+    await _arrived(heading, "5 mails for subject:no")
     await keys.press("j")
     await expect(rows.nth(0)).to_be_focused()
     await keys.press("j")
@@ -26,32 +30,39 @@ async def test_from_the_search_to_a_mail_and_back_by_keys_alone(mock: Mock, page
     await keys.press("k")
     await expect(rows.nth(1)).to_be_focused()
     await keys.press("Enter")
-    heading = page.get_by_role("heading", level=1)
-    await expect(heading).to_have_text("No 3")
+    await _arrived(heading, "No 3")
 
-    for key, tab in (("2", "Text"), ("3", "Headers"), ("4", "Source"), ("ArrowLeft", "Headers"), ("1", "HTML")):
+    for key, name in (("2", "Text"), ("3", "Headers"), ("4", "Source"), ("ArrowLeft", "Headers"), ("1", "HTML")):
         await keys.press(key)
-        await expect(page.locator(".tabs [aria-current]")).to_have_text(tab)
+        await _arrived(tab, name)
     await keys.press("ArrowRight")
-    await expect(page.locator(".tabs [aria-current]")).to_have_text("Text")
+    await _arrived(tab, "Text")
     await keys.press("1")
-    await expect(page.locator("iframe")).to_be_visible()
+    await _arrived(tab, "HTML")
     await keys.press("p")
     await expect(page.locator(".narrow iframe")).to_be_visible()
+    await _arrived(tab, "HTML")
     await keys.press("j")
-    await expect(heading).to_have_text("No 2")
+    await _arrived(heading, "No 2")
     await keys.press("k")
-    await expect(heading).to_have_text("No 3")
+    await _arrived(heading, "No 3")
 
     await keys.press("u")
-    await expect(heading).to_contain_text("5 mails")
+    await _arrived(heading, "5 mails for subject:no")
     await expect(rows.nth(1)).to_be_focused()
     await keys.press("Enter")
-    await expect(heading).to_have_text("No 3")
+    await _arrived(heading, "No 3")
     await keys.press("Escape")
+    await _arrived(heading, "5 mails for subject:no")
     await expect(rows.nth(1)).to_be_focused()
     await keys.press("Escape")
-    await expect(heading).to_have_text("6 mails")
+    await _arrived(heading, "6 mails")
+
+
+async def _arrived(sign: Locator, text: str) -> None:
+    """Wait for the page that says so, and until it listens to keys."""
+    await expect(sign).to_have_text(text)
+    await expect(sign.page.locator("#link-state")).to_have_text("Live")
 
 
 async def test_the_keys_are_told_and_no_key_acts_inside_a_field_or_a_dialog(mock: Mock, page: Page) -> None:
