@@ -24,7 +24,11 @@ PREFIX = "NOTIFIER_"
 ENV_FILE = ".env"
 BASE_URL = re.compile(r"https?://(?:\[([0-9A-Fa-f:.]+)\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?", re.IGNORECASE)
 HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,75}")
-OUR_HEADERS = {"from", "to", "subject", "date", "message-id", "auto-submitted", "mime-version"}
+TAKEN_HEADER = re.compile(
+    "content-.*|resent-.*|from|to|cc|bcc|sender|reply-to|subject|date|message-id|auto-submitted|mime-version|received"
+    "|return-path",
+    re.IGNORECASE,
+)
 SENDER = re.compile(r'(?:"[^"\\]*" *|[^"\\<>()\[\]@,;:]*)<([^<>]+)>')
 
 Scope = Literal["events", "read", "operate"]
@@ -106,7 +110,9 @@ class Settings(BaseSettings):
     workers: int = Field(2, ge=0, le=64, description="worker processes under `run`")
     worker_concurrency: int = Field(50, ge=1, le=2_000, description="calls in hand per worker")
     claim_ttl_s: Seconds = Field(30, description="how long a claim lasts, on the database's clock")
-    provider_timeout_s: Seconds = Field(10, description="one call, from connect to the whole answer")
+    provider_timeout_s: Seconds = Field(
+        10, description="one call to the whole answer; by SMTP: up to the dot, and as long again for the answer to it"
+    )
     poll_s: Seconds = Field(1, description="the floor when no nudge comes")
     attempts_max: int = Field(8, ge=1, le=1_000, description="counted attempts per notification")
     backoff_first_s: Seconds = Field(1, description="ceiling of the first wait")
@@ -198,7 +204,7 @@ class Settings(BaseSettings):
     @field_validator("smtp_key_header")
     @classmethod
     def _check_header(cls, value: str | None) -> str | None:
-        if value is not None and (not HEADER.fullmatch(value) or value.lower() in OUR_HEADERS):
+        if value is not None and (not HEADER.fullmatch(value) or TAKEN_HEADER.fullmatch(value)):
             raise ValueError("give the name of a header of its own, e.g. Resend-Idempotency-Key")
         return value
 
@@ -267,6 +273,14 @@ class Settings(BaseSettings):
         if self.provider == "mock" or self.smtp_host is None:
             return True
         return _is_here(self.smtp_host) and self.smtp_port == self.mock_smtp_port
+
+    @property
+    def ports_of_run(self) -> dict[str, int]:
+        """Setting → port that `run` listens on; 0 where any will do."""
+        wanted = {"NOTIFIER_API_PORT": self.api_port}
+        if self.needs_mock:
+            wanted |= {"NOTIFIER_MOCK_PORT": self.mock_port, "NOTIFIER_MOCK_SMTP_PORT": self.mock_smtp_port}
+        return wanted
 
     @property
     def smtp_protection(self) -> Literal["starttls", "tls", "none"]:

@@ -35,7 +35,10 @@ class MailServer:
     def traits(self) -> Traits:
         """What may be assumed of it."""
         has_keys = self.key_header is not None and self.key_window > timedelta(0)
-        digest = hashlib.sha256(f"{self.host.lower()}:{self.port}:{self.username or ''}".encode()).hexdigest()[:12]
+        # Under another header the relay has not seen the key.
+        header = (self.key_header or "").lower() if has_keys else ""
+        known = f"{self.host.lower()}:{self.port}:{self.username or ''}:{header}"
+        digest = hashlib.sha256(known.encode()).hexdigest()[:12]
         # What was sent to a relay without keys must never be repeated under one: it has not seen it.
         name = "smtp" if has_keys else "smtp-keyless"
         return Traits("smtp", f"{name}:{digest}", Family.DROP if has_keys else Family.NONE, self.key_window)

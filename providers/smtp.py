@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from aiosmtplib import SMTP, SMTPException, SMTPResponseException, SMTPServerDisconnected
-from aiosmtplib.protocol import SMTPProtocol
 
 from providers.base import Ambiguous, ConfigError, HandOver, Message, Outcome, Rejected, RetryLater, Traits, Written
 from providers.mail_server import MailServer
+from providers.smtp_ear import Ear, Garbled
 from providers.smtp_mail import Mail, Unsendable, build
 from providers.smtp_replies import Step, classify
 
 IDLE_S = 10.0  # an unused connection older than this is not trusted again
 CLOSE_S = 1.0
-FLUSH_LOOK_S = 0.001
 HOST_NAME = re.compile(r"(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}")
 
 
@@ -66,7 +65,7 @@ class SmtpProvider:
 
     async def try_out(self) -> Outcome | None:
         """Connect, protect and log in, and send nothing. None: it works; else what every call would come to."""
-        return await self._outcome(_Call(Mail("", "", b"", b"", False), {}, None, None), self._greet)
+        return await self._outcome(_Call(Mail("", "", b"", b""), {}, None, None), self._greet)
 
     async def _outcome(
         self, call: _Call, work: Callable[[_Call, asyncio.Timeout], Awaitable[Outcome | None]]
@@ -80,7 +79,9 @@ class SmtpProvider:
         except _Unfit as unfit:
             return unfit.outcome
         except TimeoutError:
-            return call.broken("timeout")
+            return call.verdict_after_all() or call.broken("timeout")
+        except Garbled:
+            return call.broken("unreadable_answer")
         except SMTPResponseException as error:
             return classify(call.step, error.code, error.message)
         except (SMTPException, OSError) as error:
@@ -106,15 +107,17 @@ class SmtpProvider:
         await self._open_envelope(call)
         session = call.session
         assert session is not None
-        await session.send_content(call)
+        ear = await session.send_content(call)
         async with self._handing_over:
             if not await call.ask():
                 return None  # the connection is dropped with the mail half told: nothing is taken
             limit.reschedule(asyncio.get_running_loop().time() + self._timeout_s)
-            await session.send_dot(call)
-        code, text = await session.read_verdict()
-        self._keep(call)
-        return classify(Step.DOT, code, text)
+            await session.send_dot(call, ear)
+        code, text = await ear.reply()
+        outcome = classify(Step.DOT, code, text)
+        if ear.give_back() and code != 421 and not isinstance(outcome, Ambiguous):
+            self._keep(call)
+        return outcome
 
     async def _open_envelope(self, call: _Call) -> None:
         """Have MAIL and RCPT accepted, on a kept connection if there is one that still works."""
@@ -184,6 +187,7 @@ class _Call:
     step: Step = Step.CONNECT
     handed_over: bool = False
     session: _Session | None = None
+    ear: Ear | None = None
 
     async def ask(self) -> bool:
         """Whether to hand over; what goes wrong in there is the caller's."""
@@ -200,6 +204,16 @@ class _Call:
         except Exception as error:
             raise _FromCaller(error) from error
 
+    def verdict_after_all(self) -> Outcome | None:
+        """What was said by the time we gave up: a process that stood still hears answer and alarm in one moment."""
+        if not self.handed_over or self.ear is None:
+            return None
+        try:
+            found = self.ear.heard()
+        except Garbled:
+            return None
+        return None if found is None else classify(Step.DOT, *found)
+
     def broken(self, how: str) -> Outcome:
         """The outcome of a call that ended without an answer."""
         if self.handed_over:
@@ -212,7 +226,7 @@ class _Call:
         """The outcome of a command that could not be written."""
         if self.handed_over:
             return Ambiguous("unreadable_answer")
-        if self.step in (Step.MAIL, Step.RCPT):
+        if self.step is Step.RCPT:
             return Rejected("address_unsendable")
         return ConfigError("smtp_settings_unusable")
 
@@ -255,7 +269,8 @@ class _Session:
         """MAIL FROM."""
         call.step = Step.MAIL
         if call.mail.needs_utf8 and not self.client.supports_extension("smtputf8"):
-            raise _Unfit(Rejected("smtputf8_unsupported"))
+            ours = not call.mail.sender.isascii()  # then it is so for every mail, and no mail's fault
+            raise _Unfit((ConfigError if ours else Rejected)("smtputf8_unsupported"))
         options = [f"SIZE={len(call.mail.content)}"] if self.client.supports_extension("size") else []
         if call.mail.needs_utf8:
             options.append("SMTPUTF8")
@@ -266,44 +281,42 @@ class _Session:
         call.step = Step.RCPT
         await self.client.rcpt(call.mail.recipient, encoding="utf-8")
 
-    async def send_content(self, call: _Call) -> None:
-        """DATA and everything but the final dot, until the kernel has it."""
+    async def send_content(self, call: _Call) -> Ear:
+        """DATA and everything but the final dot, until the kernel has it.
+
+        Over TLS a part of a large mail may still wait in this process: if it is cut there, that counts as a doubt.
+        """
         call.step = Step.DATA
-        code, text = await self.client.execute_command(b"DATA")
+        if not self.works or not isinstance(self.client.transport, asyncio.Transport):
+            raise SMTPServerDisconnected("connection lost")
+        call.ear = ear = Ear(self.client.transport)
+        ear.write(b"DATA\r\n")
+        code, text = await ear.reply()
         if code != 354:
             raise SMTPResponseException(code, text)
-        self._protocol.write(call.mail.wire)
-        await self._flushed()
-        await asyncio.sleep(0)  # hear of a connection cut meanwhile
+        ear.write(call.mail.wire)
+        await ear.flushed()
+        return ear
 
-    async def send_dot(self, call: _Call) -> None:
-        """The one line that makes the server take the mail. A connection known to be lost is lost before it."""
+    async def send_dot(self, call: _Call, ear: Ear) -> None:
+        """The one line that makes the server take the mail. What is known to have gone wrong went wrong before it."""
+        await asyncio.sleep(0)
+        if ear.unasked:  # a verdict before the mail was told: it is none on this mail, and whatever it says, no dot
+            code, text = await ear.reply()
+            raise SMTPResponseException(code, text)
         call.step = Step.DOT
-        protocol = self._protocol
-        transport = protocol.transport
-        if not isinstance(transport, asyncio.Transport) or transport.is_closing():
-            raise SMTPServerDisconnected("connection lost")
+        ear.write(b".\r\n")
         call.handed_over = True
-        transport.pause_reading()  # a reply that comes before it is asked for would be thrown away
-        protocol.write(b".\r\n")
         if call.written is not None:
-            await self._flushed()
+            await ear.flushed()
             await call.tell()
-        if protocol.transport is transport:
-            transport.resume_reading()
-
-    async def read_verdict(self) -> tuple[int, str]:
-        """The reply to the dot: code and text."""
-        reply = await self._protocol.read_response()
-        if reply.code == 421:
-            self.drop()
-        return reply.code, reply.message
 
     async def reset(self) -> bool:
         """Forget the envelope; False: the connection is of no more use."""
         try:
-            reply = await self.client.execute_command(b"RSET")
-        except (SMTPException, OSError):
+            async with asyncio.timeout(CLOSE_S):
+                reply = await self.client.execute_command(b"RSET")
+        except (SMTPException, OSError, TimeoutError):
             return False
         return reply.code == 250
 
@@ -320,19 +333,6 @@ class _Session:
         self.client.close()
         if isinstance(transport, asyncio.WriteTransport):
             transport.abort()
-
-    @property
-    def _protocol(self) -> SMTPProtocol:
-        if self.client.protocol is None:
-            raise SMTPServerDisconnected("connection lost")
-        return self.client.protocol
-
-    async def _flushed(self) -> None:
-        """Wait until the kernel holds everything written; the loop tells nobody but the protocol when that is."""
-        transport = self._protocol.transport
-        assert isinstance(transport, asyncio.WriteTransport)
-        while not transport.is_closing() and transport.get_write_buffer_size():  # noqa: ASYNC110 - no event tells
-            await asyncio.sleep(FLUSH_LOOK_S)
 
 
 class _FromCaller(Exception):

@@ -28,7 +28,7 @@ class Unsendable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """Envelope and content. `needs_utf8`: only a server with SMTPUTF8 (RFC 6531) can take it.
+    """Envelope and content. An address that is not ASCII only a server with SMTPUTF8 can take (RFC 6531).
 
     `wire`: the content as it is sent after DATA, a line's leading dot doubled (RFC 5321 §4.5.2); without the last dot.
     """
@@ -37,15 +37,18 @@ class Mail:
     recipient: str
     content: bytes
     wire: bytes
-    needs_utf8: bool
+
+    @property
+    def needs_utf8(self) -> bool:
+        """Whether the server has to know SMTPUTF8."""
+        return not (self.sender.isascii() and self.recipient.isascii())
 
 
 def build(message: Message, key: str, key_header: str | None = None) -> Mail:
     """Make the mail; raises Unsendable. `key` names it: the same key gives the same Message-ID."""
     assert message.dated is not None, "a Date is fixed before the first attempt"
     sender, recipient = _travelling(parseaddr(message.sender)[1]), _travelling(message.to)
-    needs_utf8 = not (sender.isascii() and recipient.isascii())
-    mail = EmailMessage(policy=_POLICY.clone(utf8=needs_utf8))
+    mail = EmailMessage(policy=_POLICY.clone(utf8=not (sender.isascii() and recipient.isascii())))
     try:
         mail["From"] = message.sender.replace(parseaddr(message.sender)[1], sender)
         mail["To"] = recipient
@@ -60,7 +63,7 @@ def build(message: Message, key: str, key_header: str | None = None) -> Mail:
         content = mail.as_bytes()
     except (ValueError, MessageError, UnicodeError) as error:
         raise Unsendable("unsendable_message") from error
-    return Mail(sender, recipient, content, _LEADING_DOT.sub(b"..", content), needs_utf8)
+    return Mail(sender, recipient, content, _LEADING_DOT.sub(b"..", content))
 
 
 def _fill(mail: EmailMessage, message: Message, key: str) -> None:

@@ -63,7 +63,8 @@ def _about_every_mail(step: Step, code: int, status: str) -> bool:
         return code != 552 and not status.startswith(ABOUT_THE_MAIL)
     if step is Step.RCPT and (code in BAD_ADDRESS_CODES or status.startswith("5.1.")):
         return False
-    return code in LOGIN_CODES | SYNTAX_CODES or status.startswith("5.5.") or status == "5.7.8"
+    # Not 5.5.x by itself: large mail hosts say "550 5.5.0 mailbox unavailable" of an unknown user.
+    return code in LOGIN_CODES | SYNTAX_CODES or status == "5.7.8"
 
 
 def _queue_id(text: str) -> str | None:

@@ -58,7 +58,7 @@ class Screen:
         self._print(Text("\nEvery mail once, whatever breaks", style="bold"))
         self._print(
             f"{people} people sign up: each is owed a welcome mail now, and a follow-up in three days unless they "
-            "log in. Meanwhile workers are killed and frozen, and Redis is switched off."
+            "log in. Meanwhile workers are killed and frozen, and Redis hangs."
         )
         self._status.update(text="Starting PostgreSQL, Redis, API, scheduler, workers and a mock provider")
 

@@ -83,7 +83,7 @@ class Story:
 
     async def without_redis(self, people: Sequence[Person]) -> None:
         """Redis hangs, which is worse than being away; signups are accepted and mailed all the same."""
-        await self._act("Redis is switched off")
+        await self._act("Redis hangs: it takes connections and answers nothing")
         began = time.monotonic()
         with _stopped(self.stage.facts["pids"]["redis"]):
             await self._sign_up_and_wait(people)

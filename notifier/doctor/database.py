@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from notifier.doctor.finding import Finding, failed, ok, skipped, warning
@@ -11,10 +11,11 @@ from notifier.domain.errors import NotReady
 from notifier.domain.journey import Journeys
 from notifier.domain.message import Template
 from notifier.settings import Settings
-from notifier.store import counts, installation, migrate, server, templates, workers
+from notifier.store import counts, installation, migrate, server, switches, templates, workers
 from notifier.store.database import RETRYABLE, UNAVAILABLE, Connection, open_database
 from notifier.store.probe import address
 from notifier.store.server import Server
+from notifier.store.switches import Switch
 
 SKEW_MAX_S = 2.0
 
@@ -77,6 +78,7 @@ async def _look(
     yield business_time((await installation.read(conn)).clock_offset, settings.clock)
     for finding in _processes(await workers.live(conn), live):
         yield finding
+    yield held_back(await switches.standing(conn))
     if sources and journeys:
         owed = await counts.owed_kinds(conn)
         known = await templates.known(conn, [template.hash for template in sources.values()])
@@ -150,6 +152,15 @@ def _processes(found: list[workers.Process], live: set[str]) -> Iterator[Finding
             yield ok(f"{role}s", f"{number} heard of in the last 15 s")
         else:
             yield warning(f"{role}s", f"none has been heard of for 15 s: {without}", f"start `notifier {role}`")
+
+
+def held_back(on: Sequence[Switch]) -> Finding:
+    """Whether an operator holds something back, perhaps for longer than anybody remembers."""
+    if not on:
+        return ok("switches", "nothing is held back")
+    names = ", ".join(f"{switch.name} (by {switch.owner} until {switch.expires_at:%Y-%m-%d %H:%M})" for switch in on)
+    what = "no event is taken" if any(switch.name == "maintenance" for switch in on) else "some mails wait"
+    return warning("switches", f"{what}: {names}", "if that is over: `notifier switch end NAME`")
 
 
 def same_build(owed: list[str], journeys: Journeys, unknown: set[str], anybody: bool) -> Finding:

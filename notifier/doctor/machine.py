@@ -52,9 +52,7 @@ def space(place: Path, free: int) -> Finding:
 
 
 def _ports(settings: Settings) -> Finding:
-    wanted = {"NOTIFIER_API_PORT": settings.api_port}
-    if not settings.mock_url:
-        wanted["NOTIFIER_MOCK_PORT"] = settings.mock_port
+    wanted = settings.ports_of_run
     taken = []
     for name, port in wanted.items():
         try:

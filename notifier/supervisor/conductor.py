@@ -117,7 +117,7 @@ class Supervisor:
         if self._ready_file:
             with self._refusing_ready_file():
                 self._ready_file.unlink(missing_ok=True)  # what an earlier run wrote is not true any more
-        await await_ports(self._settings, self._home, with_mock=self._with_mock)
+        await await_ports(self._settings, self._home)
         async with asyncio.TaskGroup() as self._keepers:
             if self._with_mock:
                 self._start("mock", "mock-provider", {}, port_settings=MOCK_PORTS)

@@ -80,11 +80,9 @@ def open_home(path: Path) -> Iterator[Home]:
         os.close(handle)
 
 
-async def await_ports(settings: Settings, home: Home, *, with_mock: bool) -> None:
+async def await_ports(settings: Settings, home: Home) -> None:
     """Raise NotReady for a port that somebody else has; give our own leftovers time to leave theirs."""
-    wanted = {"NOTIFIER_API_PORT": settings.api_port}
-    if with_mock:
-        wanted |= {"NOTIFIER_MOCK_PORT": settings.mock_port, "NOTIFIER_MOCK_SMTP_PORT": settings.mock_smtp_port}
+    wanted = settings.ports_of_run
     deadline = time.monotonic() + settings.stop_grace_s + 5
     said = False
     while taken := [(name, port) for name, port in wanted.items() if port and not _is_free(settings.host, port)]:

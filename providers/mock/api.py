@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 from collections.abc import Awaitable, Callable
@@ -199,7 +200,7 @@ def problem(refusal: wire.Refusal) -> web.Response:
 async def source_of(ledger: Ledger, message: MessageRecord) -> bytes:
     """The mail as it came, byte for byte, or (HTTP) as it would travel."""
     source = await ledger.read(functools.partial(find_source, message_id=message.id))
-    return raw(message) if source is None else source
+    return await asyncio.to_thread(raw, message) if source is None else source
 
 
 async def find_message(ledger: Ledger, message_id: str) -> MessageRecord:

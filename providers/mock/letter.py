@@ -64,11 +64,12 @@ def _headers(head: bytes) -> dict[str, str]:
     values: dict[str, list[str]] = {}
     for name, value in message_from_bytes(head + b"\r\n\r\n").raw_items():
         known = names.setdefault(name.lower(), storable(name))
-        values.setdefault(known, []).append(_header(str(value)))
+        values.setdefault(known, []).append(header_text(str(value)))
     return {name: "\n".join(lines) for name, lines in values.items()}
 
 
-def _header(folded: str) -> str:
+def header_text(folded: str) -> str:
+    """A header's value, unfolded, its encoded words read where that can be done."""
     line = re.sub(r"\r?\n(?=[ \t])", "", folded)
     value = _decode(line.encode("utf-8", "surrogateescape"), "utf-8")
     try:

@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 
 QUERY_CHARS_MAX = 1_000
 FIELDS = ("from", "to", "subject", "kind", "user", "key", "before", "after")
-TERM = re.compile(rf'(?:({"|".join(FIELDS)}):)?("[^"]*"?|\S+)?\s*', re.IGNORECASE)
+TERM = re.compile(rf'(?:({"|".join(FIELDS)}):)?("(?:[^"]|"")*"?|\S+)?\s*', re.IGNORECASE)
+
+QUOTED = re.compile(r'"(?:[^"]|"")*"')
 
 
 class QueryInvalid(ValueError):
@@ -38,7 +40,8 @@ class Query:
 def parse(text: str) -> Query:
     """Read a query; raises QueryInvalid.
 
-    Terms are parted by white space and must all match; quotes hold words together. Case does not count, except in
+    Terms are parted by white space and must all match; quotes hold words together, and in them "" is one quote. Case
+    does not count, except in
     `user:` and `key:`, which match exactly, and `kind:`, which matches a kind exactly or by its name before the @.
     `from:` and `to:` match the beginning of an address, of its domain or of a word in the name, or a whole @domain;
     `subject:` matches anywhere in the subject, and a term without a field anywhere in addresses, subject, user, kind,
@@ -61,12 +64,17 @@ def parse(text: str) -> Query:
     return Query(tuple(lines), tuple(words))
 
 
+def quoted(value: str) -> str:
+    """Put a value so that a query finds just that."""
+    return '"' + value.replace('"', '""') + '"'
+
+
 def _value(field: str | None, term: str | None) -> str:
     term = term or ""
     if term.startswith('"'):
-        if len(term) < 2 or not term.endswith('"'):
+        if not QUOTED.fullmatch(term):
             raise QueryInvalid(f"The quote that begins with {term[:40]} is not closed.")
-        term = term[1:-1]
+        term = term[1:-1].replace('""', '"')
     if field and not term.strip():
         raise QueryInvalid(f"{field}: needs a value right behind the colon, for example {EXAMPLES[field.lower()]}.")
     return term

@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from providers.mock import panel, story
 from providers.mock.api import SAFE_HEADERS
+from providers.mock.query import quoted
 
 PAGES = Path(__file__).parent / "pages"
 FILES = ("style.css", "inbox.js", "icon.svg", "vendor/idiomorph.min.js")
@@ -73,6 +74,7 @@ class Pages:
             exactly=exactly,
             many=many,
             number=number,
+            quoted=quoted,
             typed=panel.in_words,
             name=display_name,
             sentence=sentence,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from email.errors import HeaderParseError
-from email.header import decode_header, make_header
+
+from providers.mock.letter import header_text
 
 
 def header_lines(source: bytes, *, encoded: bool) -> list[tuple[str, str]]:
@@ -12,11 +12,4 @@ def header_lines(source: bytes, *, encoded: bool) -> list[tuple[str, str]]:
     head = source.replace(b"\r\n", b"\n").partition(b"\n\n")[0].decode("utf-8", "replace")
     lines = re.sub(r"\n(?=[ \t])", "", head).split("\n")
     pairs = [(name, value.strip()) for name, _, value in (line.partition(":") for line in lines) if name]
-    return [(name, _decoded(value)) for name, value in pairs] if encoded else pairs
-
-
-def _decoded(value: str) -> str:
-    try:
-        return str(make_header(decode_header(value)))
-    except (LookupError, ValueError, HeaderParseError):  # nothing obliges a mail to be right
-        return value
+    return [(name, header_text(value)) for name, value in pairs] if encoded else pairs

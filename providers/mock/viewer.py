@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import re
 import sqlite3
@@ -86,7 +87,7 @@ class Viewer:
             frame=_only(request.host, frame),
             frame_url=frame,
             message=message,
-            headers=header_lines(source, encoded=message.transport == "smtp"),
+            headers=await asyncio.to_thread(header_lines, source, encoded=message.transport == "smtp"),
             source=source[:SOURCE_SHOWN_MAX].decode("utf-8", "replace"),
             cut=len(source) > SOURCE_SHOWN_MAX,
             views=VIEWS,

@@ -24,7 +24,7 @@ async def test_a_mail_arrives_while_the_page_is_open(mock: Mock, page: Page) -> 
         await expect(page.get_by_role("link", name=f"Hello {number}")).to_be_visible()
         took.append(time.monotonic() - start)
         await asyncio.sleep(0.3)  # one by one: the first of a burst is shown at once, the next a quarter second later
-    assert min(took) < 0.5
+    assert sorted(took)[2] < 0.5, took  # promised; the half of them, since a busy machine may stumble
     await expect(page.get_by_role("heading", level=1)).to_have_text("5 mails")
     await expect(page.locator("#counts")).to_contain_text("5 accepted")
 

@@ -115,6 +115,7 @@ async def test_a_relay_that_knows_our_keys_is_asked_again(tmp_path: Path, databa
         assert sum(attempt["verdict"] == "duplicate" for attempt in await stack.attempts()) == 3
 
 
+@pytest.mark.as_root
 @pytest.mark.skipif(not is_here(), reason=WHY_NOT)
 async def test_a_real_mail_server_gets_each_mail_once_and_whole(
     tmp_path: Path, database_url: str, redis_url: str

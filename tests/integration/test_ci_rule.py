@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ MODULE = "import pytest\n\npytest.skip('not here', allow_module_level=True)\n"
         (SKIPPED.format(mark="tool"), "true", 1),
         (SKIPPED.format(mark="database"), "", 0),
         (SKIPPED.format(mark="timeout(5)"), "true", 0),
+        (SKIPPED.format(mark="database\n@pytest.mark.as_root"), "true", int(os.geteuid() == 0)),
         (MODULE, "1", 1),
     ],
 )

@@ -217,6 +217,7 @@ async def test_the_faults_are_set_refused_and_switched_off_by_the_form(mock: Moc
     referer = {"Referer": f"{mock.url}/calls?after=3"}
     assert (await submit(mock, "/faults/off", **referer))[:2] == (303, "/calls?after=3")
     assert (await submit(mock, "/faults/off", Referer="http://evil.example//x"))[:2] == (303, "/faults")
+    assert (await submit(mock, "/faults/off", Referer=f"{mock.url}//evil.example/"))[:2] == (303, "/faults")
     assert "Faults are on" not in await page(mock, "/")
 
 
@@ -310,7 +311,6 @@ async def test_a_page_hears_of_a_burst_in_few_events(mock: Mock) -> None:
         start = loop.time()
         await mock.post("/emails", BODY, "first")
         await until(lambda: _holds(heard))
-        assert loop.time() - start < 0.2
         await asyncio.gather(*(mock.post("/emails", BODY, f"k{number}") for number in range(200)))
         took = loop.time() - start
         await until(lambda: _holds(heard, more_than=1))

@@ -127,11 +127,61 @@ async def test_a_foreign_local_part_needs_smtputf8(tmp_path: Path) -> None:
         assert server.taken[0].rcpt_tos == ["zoë@example.com"]
 
 
+async def test_a_sender_no_server_takes_is_for_the_operator(tmp_path: Path) -> None:
+    ours = replace(MAIL, sender="Zoë <zoë@example.com>")
+    async with mail_server(tmp_path) as server, a_way_out(server) as provider:
+        assert await provider.send(ours, "k1", CONTEXT) == ConfigError("smtputf8_unsupported")
+
+
+@pytest.mark.parametrize("step", ["mail", "rcpt", "dot"])
+async def test_a_server_that_says_good_bye_is_asked_again_later(tmp_path: Path, step: str) -> None:
+    async with mail_server(tmp_path) as server, a_way_out(server) as provider:
+        server.refusals[step] = "421 4.3.2 shutting down"
+        assert await provider.send(MAIL, "k1", CONTEXT) == RetryLater(f"smtp_{step}_421_4.3.2")
+        assert await provider.send(MAIL, "k1", CONTEXT) == Accepted("M1")
+        assert len(server.connections) == 2
+
+
+async def test_a_kept_connection_that_says_good_bye_costs_nothing(tmp_path: Path) -> None:
+    async with mail_server(tmp_path) as server, a_way_out(server) as provider:
+        assert await provider.send(MAIL, "k1", CONTEXT) == Accepted("M1")
+        server.refusals["mail"] = "421 4.4.2 you were idle"
+        assert await provider.send(MAIL, "k2", CONTEXT) == Accepted("M2")
+
+
+async def test_a_recipient_refused_leaves_the_connection_good(tmp_path: Path) -> None:
+    async with mail_server(tmp_path) as server, a_way_out(server) as provider:
+        server.refusals["rcpt"] = "550 5.1.1 nobody of that name"
+        assert await provider.send(MAIL, "k1", CONTEXT) == Rejected("smtp_rcpt_550_5.1.1")
+        assert await provider.send(MAIL, "k2", CONTEXT) == Accepted("M1")
+        assert len(server.connections) == 1
+        assert [envelope.rcpt_tos for envelope in server.taken] == [["ada@example.com"]]
+
+
+async def test_nobody_but_the_mock_is_told_who_sends_what(tmp_path: Path) -> None:
+    async with mail_server(tmp_path) as server, a_way_out(server) as provider:
+        assert isinstance(await provider.send(MAIL, "k1", CONTEXT), Accepted)
+        assert server.introductions == []
+        assert b"onboarding" not in (server.taken[0].original_content or b"")
+
+
+async def test_after_close_nothing_is_sent(tmp_path: Path) -> None:
+    async with mail_server(tmp_path) as server, a_way_out(server) as provider:
+        await provider.send(MAIL, "k1", CONTEXT)
+        await provider.close()
+        assert await provider.send(MAIL, "k2", CONTEXT) == RetryLater("client_closed", answered=False)
+        assert len(server.taken) == 1
+
+
+async def test_a_name_no_command_can_carry_is_for_the_operator(tmp_path: Path) -> None:
+    async with mail_server(tmp_path) as server, a_way_out(server, hello_name="not a name") as provider:
+        assert await provider.send(MAIL, "k1", CONTEXT) == ConfigError("smtp_settings_unusable")
+
+
 async def test_a_mail_that_is_too_big_is_refused_and_the_next_goes(tmp_path: Path) -> None:
     async with mail_server(tmp_path, data_size_limit=10_000) as server, a_way_out(server) as provider:
         big = replace(MAIL, text="x" * 20_000)
-        outcome = await provider.send(big, "k1", CONTEXT)
-        assert isinstance(outcome, Rejected)
+        assert await provider.send(big, "k1", CONTEXT) == Rejected("smtp_mail_552"), "said before it is sent"
         assert isinstance(await provider.send(MAIL, "k2", CONTEXT), Accepted)
 
 
@@ -236,7 +286,8 @@ def test_an_account_is_a_server_and_a_login_and_whether_it_knows_keys() -> None:
     assert account() == account(password="another", host="Mail.Example")
     assert len({account(), account(port=25), account(host="other.example"), account(username="ada")}) == 4
     keyed = {"key_header": "Resend-Idempotency-Key", "key_window": timedelta(hours=1)}
-    assert account(**keyed) != account()
+    assert len({account(), account(**keyed), account(**{**keyed, "key_header": "X-EE-Idempotency-Key"})}) == 3
+    assert account(key_header="X-Shown") == account(), "what is only shown is relied on by nobody"
     assert "secret" not in repr(MailServer("h", 25, password="secret"))
 
 

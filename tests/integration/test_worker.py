@@ -355,14 +355,14 @@ async def test_the_first_doubt_is_the_last_call_when_the_window_is_too_short(dat
 async def test_refusals_go_on_for_so_long_and_use_no_attempt_up(
     database_url: str, tmp_path: Path, doubt: bool, ends: str
 ) -> None:
-    async with a_bench(database_url, tmp_path, give_up_after_s=1, attempts_max=2) as bench:
+    async with a_bench(database_url, tmp_path, give_up_after_s=2, attempts_max=2) as bench:
         await bench.mock.faults(fail_rate=1, fail_status=429)
         await bench.rig.accept(SIGNUP, "ada")
         if doubt:
             await bench.claim()
         [row] = await bench.work_off()
         assert told(row)[:2] == (ends, "gave_up_waiting")
-        assert row["generation"] > 3
+        assert row["generation"] > 2 + doubt, "more tries than attempts"
         calls = await bench.rig.rows("SELECT DISTINCT outcome, reason FROM attempts")
         assert calls == [{"outcome": "retry_later", "reason": "rate_limit_exceeded"}]
 
@@ -698,8 +698,9 @@ async def test_a_claim_that_is_long_in_hand_is_said_to_redis_and_then_no_more(
 
 
 async def test_a_renewed_lease_is_respected_for_one_claim_time(
-    database_url: str, tmp_path: Path, redis_url: str
+    database_url: str, tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("notifier.coordination.client.BUDGET_S", 5.0)  # a slow Redis is another test's business
     async with a_bench(database_url, tmp_path, redis_url=redis_url) as bench:
         await bench.rig.accept(SIGNUP, "held")
         await bench.rig.accept(SIGNUP, "free")

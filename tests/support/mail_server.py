@@ -25,8 +25,25 @@ class Server:
     taken: list[Envelope] = field(default_factory=list)
     connections: dict[object, asyncio.BaseTransport] = field(default_factory=dict)
     logins: int = 0
+    introductions: list[str | None] = field(default_factory=list)
+    refusals: dict[str, str] = field(default_factory=dict)  # step → what it is answered, once
+
+    async def handle_MAIL(
+        self, _server: SMTP, _session: Session, envelope: Envelope, address: str, options: list[str]
+    ) -> str:
+        envelope.mail_from = address
+        envelope.mail_options.extend(options)
+        return self.refusals.pop("mail", "250 2.1.0 Ok")
+
+    async def handle_RCPT(
+        self, _server: SMTP, _session: Session, envelope: Envelope, address: str, _options: list[str]
+    ) -> str:
+        envelope.rcpt_tos.append(address)
+        return self.refusals.pop("rcpt", "250 2.1.5 Ok")
 
     async def handle_DATA(self, _server: SMTP, _session: Session, envelope: Envelope) -> str:
+        if refusal := self.refusals.pop("dot", None):
+            return refusal
         self.taken.append(envelope)
         return f"250 2.0.0 Ok: queued as M{len(self.taken)}"
 
@@ -43,6 +60,11 @@ class Server:
 
 
 class _Counted(SMTP):
+    async def smtp_XNOTIFIER(self, arg: str | None) -> None:
+        """Not announced: nobody has any business to say it."""
+        self.event_handler.introductions.append(arg)
+        await self.push("250 Ok")
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.event_handler.connections[transport.get_extra_info("peername")] = transport  # STARTTLS comes here twice
         super().connection_made(transport)

@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.support.stack import until
 
 PROGRAM = "/usr/sbin/postfix"
-WHY_NOT = "needs root and Postfix: apt-get install postfix"
+WHY_NOT = "a real mail server needs root, and Postfix: apt-get install postfix"
 MAIN = """\
 compatibility_level = 3.6
 queue_directory = {folder}/queue

@@ -271,6 +271,8 @@ def test_smtp_protects_what_leaves_this_machine(monkeypatch: pytest.MonkeyPatch)
         ),
         ({"SMTP_KEY_WINDOW_S": "3600"}, ("SMTP_KEY_WINDOW_S", "SMTP_KEY_HEADER")),
         ({"SMTP_KEY_HEADER": "Subject"}, ("SMTP_KEY_HEADER",)),
+        ({"SMTP_KEY_HEADER": "content-type"}, ("SMTP_KEY_HEADER",)),
+        ({"SMTP_KEY_HEADER": "Reply-To"}, ("SMTP_KEY_HEADER",)),
         ({"SMTP_KEY_HEADER": "X-Key: 1"}, ("SMTP_KEY_HEADER",)),
         ({"SMTP_HOST": "mail example"}, ("SMTP_HOST",)),
         ({"SMTP_PORT": "0"}, ("SMTP_PORT",)),

@@ -58,6 +58,8 @@ def test_552_at_rcpt_is_too_many_and_elsewhere_too_big() -> None:
     [
         (Step.RCPT, 550, "5.1.1 no such user"),
         (Step.RCPT, 550, ""),
+        (Step.RCPT, 550, "5.5.0 Requested action not taken: mailbox unavailable"),
+        (Step.DOT, 554, "5.5.0 no"),
         (Step.RCPT, 553, "5.1.3 bad address"),
         (Step.RCPT, 501, "5.1.3 bad recipient address syntax"),
         (Step.RCPT, 501, "what is that"),
