@@ -201,7 +201,7 @@ def _act(
     if generation is None or ask:
         before = api.get(path("notifications", wanted))
         generation = before.generation if generation is None else generation
-        if ask and before.body["state"] == State.UNCERTAIN.value:  # of any other the API says what is wrong
+        if ask:
             _confirm(before.body)
     try:
         answer = api.ask(
@@ -232,6 +232,11 @@ def _act(
 
 
 def _confirm(found: dict[str, Any]) -> None:
+    """Ask a person; of what is not uncertain now nobody can say what they would agree to in a moment."""
+    if found["state"] != State.UNCERTAIN.value:
+        from notifier.domain.errors import NotReady
+
+        raise NotReady(f"nothing was done: it is {found['state']}, and only what is uncertain can be resolved")
     typer.echo(
         f"{found['kind']} for user {found['user_id']} is {found['state']}. If provider key {found['provider_key']} "
         "was taken after all, the person will get this mail twice.",

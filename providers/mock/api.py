@@ -18,7 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from providers.mock import search, wire
 from providers.mock.faults import Dials, FaultsInvalid
 from providers.mock.ledger import Ledger
-from providers.mock.plain import without_links
+from providers.mock.plain import without_fetches, without_links
 from providers.mock.query import QueryInvalid, parse
 from providers.mock.records import MessageRecord
 from providers.mock.stream import Hub
@@ -125,7 +125,7 @@ class Api:
     async def get_html(self, request: web.Request) -> web.Response:
         """The HTML part, shut in: harmless in a frame and by itself; with `links=off` nothing in it leads anywhere."""
         message = await self._message(request)
-        html = message.html or ""
+        html = without_fetches(message.html or "")
         if request.query.get("links") == "off":
             html = without_links(html)
         headers = {"Content-Security-Policy": MAIL_POLICY, **SAFE_HEADERS}
@@ -187,6 +187,7 @@ SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
+    "X-DNS-Prefetch-Control": "off",  # no look-up of names that stand in a mail
     "Cache-Control": "no-store",
 }
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.mock.query import FIELDS, Condition, QueryInvalid, parse
+from providers.mock.query import FIELDS, Condition, QueryInvalid, parse, quoted
 
 
 def one(text: str) -> Condition:
@@ -65,6 +65,7 @@ def test_each_field_asks_its_column(text: str, column: str, values: tuple[object
         ('user:""', "user: needs a value"),
         ('hello "big world', 'The quote that begins with "big world is not closed'),
         ('subject:"x', "is not closed"),
+        ('subject:"x""', "is not closed"),
         ('"', "is not closed"),
         ("x" * 1_001, "at most 1000 characters"),
     ],
@@ -92,3 +93,8 @@ def test_any_text_is_read_or_refused_and_values_never_become_sql(text: str) -> N
 def test_every_field_has_a_meaning() -> None:
     for field in FIELDS:
         assert one(f"{field}:2026-11-29").values
+
+
+@pytest.mark.parametrize("value", ["u_1", 'a"b', '"', '""', "a b", "it's", 'x" user:"y'])
+def test_a_value_in_quotes_is_found_as_it_is(value: str) -> None:
+    assert parse(f"user:{quoted(value)} kind:onboarding").lines[0].values == (value,)
