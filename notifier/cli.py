@@ -7,8 +7,9 @@ import math
 import os
 import sys
 from collections.abc import Coroutine, Mapping
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 from urllib.parse import urlsplit
 
 import typer
@@ -32,7 +33,11 @@ EXIT_REFUSED = 2
 
 app = typer.Typer(
     name="notifier",
-    help="Onboarding and follow-up mails, each sent once.\n\nStart with `notifier run`.",
+    help=(
+        "Onboarding and follow-up mails, each sent once.\n\n"
+        "Start with `notifier demo` to see it, `notifier run` to use it.\n\n"
+        "Example: `notifier run`, and beside it `notifier events send user.signed_up --user u_1 --email a@example.com`"
+    ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -214,7 +219,7 @@ def status(json: Annotated[bool, typer.Option("--json", help="For programs.")] =
 
     Example: `notifier status --json`
     """
-    settings = _load(database=False)
+    settings, whose = _load(database=False), ""
     if not settings.database_url:
         from notifier.embedded import noted_url
 
@@ -223,8 +228,8 @@ def status(json: Annotated[bool, typer.Option("--json", help="For programs.")] =
                 f"NOTIFIER_DATABASE_URL is not set, and no `notifier run` has kept a database in {settings.data_dir}: "
                 "name the one, or the other with NOTIFIER_DATA_DIR"
             )
-        settings = settings.model_copy(update={"database_url": noted})
-    raise typer.Exit(importlib.import_module("notifier.status").show(settings, json=json))
+        settings, whose = settings.model_copy(update={"database_url": noted}), f"the run in {settings.data_dir}"
+    raise typer.Exit(importlib.import_module("notifier.status").show(settings, json=json, whose=whose))
 
 
 app.command()(doctor.doctor)
@@ -328,11 +333,23 @@ def _fail(error: Exception | str, code: int) -> None:
     sys.exit(code)
 
 
+def _choices(annotation: Any) -> str:
+    """The words a setting takes, where it takes only these."""
+    parts = [part for part in (get_args(annotation) or (annotation,)) if part is not type(None)]
+    enum_of = parts[0] if len(parts) == 1 and isinstance(parts[0], type) and issubclass(parts[0], Enum) else None
+    words = (
+        [member.value for member in enum_of]
+        if enum_of
+        else [word for part in parts for word in (get_args(part) or (part,))]
+    )
+    return f"{' | '.join(words)}: " if words and all(isinstance(word, str) for word in words) else ""
+
+
 def _settings_help() -> str:
     from notifier.settings import PREFIX, Settings
 
     lines = ["Settings, from the environment or a file .env:"]
     for name, field in Settings.model_fields.items():
         default = "" if field.default in (None, "", ()) or field.default_factory else f" [{field.default}]"
-        lines.append(f"  {PREFIX}{name.upper():<30} {field.description}{default}")
+        lines.append(f"  {PREFIX}{name.upper():<30} {_choices(field.annotation)}{field.description}{default}")
     return "\n".join(lines)

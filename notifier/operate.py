@@ -68,7 +68,9 @@ class Operator:
             if found.state is State.CANCELED and not _by_operator(found):
                 raise _wrong(found, f"it is canceled by {found.decided_by}: only an operator's cancel can be retried")
             if found.state not in (State.SKIPPED, State.FAILED, State.CANCELED):
-                raise _wrong(found, f"it is {found.state}: only what is skipped, failed or canceled can be retried")
+                instead = "; resolve it, once you know what became of it" if found.state is State.UNCERTAIN else ""
+                text = f"it is {found.state}: only what is skipped, failed or canceled can be retried{instead}"
+                raise _wrong(found, text)
             is_due = found.due_at <= await installation.business_now(conn)
             obstacle = await _replan(conn, found, is_due=is_due)
             if obstacle is not None:

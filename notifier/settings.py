@@ -358,7 +358,11 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         raise SettingsError("\n".join(_explain(item) for item in error.errors())) from None
     except ValueError as error:  # a value that should be JSON and is not
         field = re.search(r'field "(\w+)"', str(error))
-        raise SettingsError(f"{PREFIX}{field[1].upper()}: not valid JSON" if field else str(error)) from None
+        raise SettingsError(
+            f"{PREFIX}{field[1].upper()}: not valid JSON (if it is empty, fill it in or take it out; also from .env)"
+            if field
+            else str(error)
+        ) from None
 
 
 def _unknown(name: str, known: set[str]) -> str:

@@ -32,10 +32,13 @@ class Status:
     troubles: Sequence[str] = field(default_factory=tuple)
 
 
-def show(settings: Settings, *, json: bool) -> int:
-    """Print the status. Returns 0 when all is well, 1 when something is wrong or the database does not answer."""
+def show(settings: Settings, *, json: bool, whose: str = "") -> int:
+    """Print the status. Returns 0 when all is well, 1 when something is wrong or the database does not answer.
+
+    `whose`: the run whose database it is, where the settings name none.
+    """
     try:
-        found = asyncio.run(_read(settings))
+        found = asyncio.run(_read(settings, whose))
     except NotReady as error:
         if not json:
             raise
@@ -48,8 +51,13 @@ def show(settings: Settings, *, json: bool) -> int:
     return 1 if found.troubles else 0
 
 
-async def _read(settings: Settings) -> Status:
-    database = await open_database(settings)
+async def _read(settings: Settings, whose: str) -> Status:
+    try:
+        database = await open_database(settings)
+    except NotReady as error:
+        if whose:
+            raise NotReady(f"the PostgreSQL of {whose} does not answer: start `notifier run`") from error
+        raise
     try:
         async with database.connection() as conn:
             await migrate.require_current(conn)
@@ -91,7 +99,7 @@ def troubles(
     if owed["scheduled"] and "scheduler" not in roles:
         found.append(f"{owed['scheduled']} are scheduled and no scheduler lives: start `notifier scheduler`")
     if owed["uncertain"]:
-        found.append(f"{owed['uncertain']} are uncertain: look each up at the provider and resolve it")
+        found.append(f"{owed['uncertain']} uncertain: `notifier notifications list --state uncertain` says which")
     if overdue:
         found.append(f"{overdue} claims ran out and nobody took them over: look at the workers' logs")
     if doubled_or_lost:

@@ -172,12 +172,17 @@ class Api:
 
     def _words(self, answer: Answer, key_from: str, scope: Scope | None) -> str:
         problem = answer.body if isinstance(answer.body, dict) else {}
+        if not {"type", "title", "detail"} & problem.keys():
+            return (
+                f"what answers at {self.where} is no notifier API (status {answer.status}): set NOTIFIER_API_URL to "
+                "the right address"
+            )
         detail = str(problem.get("detail") or problem.get("title") or f"status {answer.status}")
         match answer.status:
             case 401:
                 return (
-                    f"the API at {self.where} does not know this key ({key_from}): set NOTIFIER_API_KEY to one that is "
-                    "in its NOTIFIER_API_KEYS"
+                    f"the API at {self.where} does not know this key ({key_from}): set NOTIFIER_API_KEY to one "
+                    "it knows, or NOTIFIER_DATA_DIR to the directory of the `notifier run` it belongs to"
                 )
             case 403:
                 return f"this key ({key_from}) lacks the scope {scope!r}: set NOTIFIER_API_KEY to one that has it"

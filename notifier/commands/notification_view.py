@@ -80,6 +80,11 @@ def print_details(
     for name, value in facts:
         to.print(Text.assemble((f"  {name:<21} ", "dim"), clean(value)))
     _print_attempts(row, to)
+    if (silent := row["attempt_count"] - len(row["attempts"])) > 0:
+        to.print(
+            f"{silent} more left no record: the worker died before it could say what came of it, and the provider may "
+            "have taken the mail then."
+        )
     if timeline is not None:
         _print_timeline(timeline, to)
     to.print()
@@ -145,10 +150,10 @@ def advice(row: Mapping[str, Any], switches: Sequence[Mapping[str, Any]]) -> Ite
         case "sent":
             yield "Nothing to do."
         case "uncertain":
-            yield f"Look up key {row['provider_key']} at the provider. If it took the mail:"
-            yield f"{resolve} --sent --reason ..."
+            yield f"Look for {traceable(row)} at the provider. If it took the mail:"
+            yield f'{resolve} --sent --reason "how you know"'
             yield "If it surely never took it, and the mail is to be sent again:"
-            yield f"{resolve} --not-sent --reason ..."
+            yield f'{resolve} --not-sent --reason "how you know"'
         case "canceled" if not (row["decided_by"] or "").startswith("operator:"):
             yield "An event or an erasure canceled it, and that is final."
         case "canceled":
@@ -157,6 +162,13 @@ def advice(row: Mapping[str, Any], switches: Sequence[Mapping[str, Any]]) -> Ite
             yield from ("A rule stopped it. Once that no longer holds:", retry)
         case "failed":
             yield from ("It was surely never taken. Once the reason is mended:", retry)
+
+
+def traceable(row: Mapping[str, Any]) -> str:
+    """What a provider knows this mail by; a mail server knows no keys, but the mail was named after it."""
+    if (row["provider"] or "").startswith("smtp"):
+        return f"the mail whose Message-ID begins with <{row['provider_key']}@"
+    return f"key {row['provider_key']}"
 
 
 def _held(row: Mapping[str, Any], switches: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -237,9 +237,11 @@ def _confirm(found: dict[str, Any]) -> None:
         from notifier.domain.errors import NotReady
 
         raise NotReady(f"nothing was done: it is {found['state']}, and only what is uncertain can be resolved")
+    from notifier.commands.notification_view import traceable
+
     typer.echo(
-        f"{found['kind']} for user {found['user_id']} is {found['state']}. If provider key {found['provider_key']} "
-        "was taken after all, the person will get this mail twice.",
+        f"{found['kind']} for user {found['user_id']} is {found['state']}. If the provider took {traceable(found)} "
+        "after all, the person will get this mail twice.",
         err=True,
     )
     if not typer.confirm("Send it again under a new key?", err=True):

@@ -120,6 +120,7 @@ class Screen:
         """Say what is left running, and where."""
         facts = stage.facts
         self._print(f"\nIt all goes on until Ctrl-C: inbox {facts['mock']}, API {facts['api']}/docs")
+        self._print(f"Look at it with: NOTIFIER_DATA_DIR={stage.folder / 'data'} notifier status")
         self._print(f"Its files are kept afterwards: {stage.folder}")
 
     def _print(self, what: RenderableType) -> None:

@@ -50,6 +50,7 @@ class Story:
         await self.the_frozen_one_wakes(frozen)
         await self.logins_and_repeats()
         await self.three_days_pass()
+        await self.outsider.set_latency(0, 0)
 
     async def an_ordinary_day(self, people: Sequence[Person]) -> None:
         """Signups are mailed."""

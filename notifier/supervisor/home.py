@@ -89,7 +89,11 @@ async def await_ports(settings: Settings, home: Home) -> None:
         name, port = taken[0]
         leftovers = _leftovers(home)
         if not leftovers:
-            raise NotReady(f"port {port} is taken: set {name} to another one, or to 0 for any free one")
+            raise NotReady(
+                "\n".join(
+                    f"port {port} is taken: set {name} to another one, or to 0 for any free one" for name, port in taken
+                )
+            )
         if time.monotonic() > deadline:
             raise NotReady(
                 f"port {port} is still held by what the last run left behind (pids "

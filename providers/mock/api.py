@@ -245,6 +245,7 @@ def raw(message: MessageRecord) -> bytes:
             mail.set_content(message.html, subtype="html")
         else:
             mail.add_alternative(message.html, subtype="html")
+            mail.set_boundary(f"=_{message.id}")  # the library would draw another one for each look
     return mail.as_bytes()
 
 

@@ -114,8 +114,8 @@ async def test_one_is_shown_whole_with_what_to_do_next(api: Api, notifier: Comma
     for words in (
         "onboarding for user u_1: uncertain (timeout)",
         "ambiguous",
-        f"Look up key {key} at the provider",
-        f"notifier notifications resolve {uncertain} --sent --reason ...",
+        f"Look for key {key} at the provider",
+        f"notifier notifications resolve {uncertain} --sent --reason ",
     ):
         assert words in by_id.out
     for words in (

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from notifier.coordination.probe import Report
-from notifier.doctor.database import _version, durability, skew
+from notifier.doctor.database import _version, durability, held_back, skew
 from notifier.doctor.machine import space
 from notifier.doctor.redis import judge
 from notifier.store.server import Server
+from notifier.store.switches import Switch
 
 SERVER = Server("18.1", 180_001, False, True, True, True, datetime(2026, 11, 29, tzinfo=UTC))
 REDIS = Report("8.0.1", "noeviction", False, 0.001, ())
@@ -56,3 +57,11 @@ def test_a_redis_is_judged_by_what_hints_need(report: Report, verdict: str, word
     found = judge(report, "here")
     assert found.verdict == verdict
     assert words in found.text
+
+
+def test_what_is_held_back_is_said_with_who_does() -> None:
+    now = datetime(2026, 11, 29, tzinfo=UTC)
+    assert held_back([]).verdict == "ok"
+    found = held_back([Switch("maintenance", "ada", "a move", now, now)])
+    assert (found.verdict, "no event is taken: maintenance (by ada" in found.text) == ("warning", True)
+    assert "some mails wait" in held_back([Switch("pause:followup", "ada", "a link", now, now)]).text

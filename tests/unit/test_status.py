@@ -22,7 +22,7 @@ ALL = {"api", "worker", "scheduler"}
         ({"pending": 2, "sending": 1}, ALL - {"worker"}, set(), "3 are owed and no worker lives"),
         ({"pending": 2}, ALL - {"worker"}, {"pause"}, None),
         ({"scheduled": 5}, ALL - {"scheduler"}, set(), "5 are scheduled and no scheduler lives"),
-        ({"uncertain": 1}, ALL, set(), "1 are uncertain"),
+        ({"uncertain": 1}, ALL, set(), "1 uncertain"),
     ],
 )
 def test_trouble_is_what_nobody_works_on(owed: dict[str, int], roles: set[str], on: set[str], words: str) -> None:
