@@ -13,7 +13,7 @@ from notifier.console import Cell, Columns, ago, clean, console, moment, state_t
 if TYPE_CHECKING:
     from notifier.client.api import Answer
 
-LIST = ("id", "state", "when", "kind", "user", "reason")
+LIST = ("state", "kind", "when", "user", "reason", "id")
 NEXT = "notifier notifications"
 FACTS = (
     ("generation", "generation"),
@@ -38,7 +38,7 @@ REAL_TIMES = (
 
 def list_row(row: Mapping[str, Any], answer: Answer) -> Sequence[Cell]:
     """One line of a listing; `answer` tells the time it is from."""
-    return (row["id"], _state(row), _when(row, answer), row["kind"], row["user_id"], row["reason"] or "")
+    return (_state(row), row["kind"], _when(row, answer), row["user_id"], row["reason"] or "", row["id"])
 
 
 def _state(row: Mapping[str, Any]) -> Text:

@@ -42,14 +42,14 @@ async def test_a_listing_has_filters_pages_and_words_for_people(api: Api, notifi
     [row] = canceled.lines
     assert (row["user_id"], row["reason"]) == ("u_1", "login")
     head, *rows = kind.out.splitlines()
-    assert head.split() == ["id", "state", "when", "kind", "user", "reason"]
-    assert [line.split()[1] for line in rows] == ["scheduled", "canceled", "scheduled"]
+    assert head.split() == ["state", "kind", "when", "user", "reason", "id"]
+    assert [line.split()[0] for line in rows] == ["scheduled", "canceled", "scheduled"]
     assert "due in 2 d 23 h" in rows[0]
     assert len(some.out.splitlines()) == 1 + 4
     assert "--all shows them" in some.err
     everything = (await api.get("/v1/notifications")).body["notifications"]
     assert every.lines == everything
-    assert [line.split()[0] for line in some.out.splitlines()[1:]] == [row["id"] for row in everything[:4]]
+    assert [line.split()[-1] for line in some.out.splitlines()[1:]] == [row["id"] for row in everything[:4]]
     assert (none.code, none.out, none.err) == (0, "", "There are none.\n")
 
 
