@@ -143,7 +143,7 @@ class Provider(Protocol):
 
         `context`: worker, generation, user and kind, for a provider that shows them (the mock); others ignore it.
         `hand_over` is awaited before the first byte that may make the provider take the mail: whatever fails before
-        is certain. When it says False nothing is handed over, and the answer is None: no call was made.
+        is certain. When it says False, or nothing in time, nothing is handed over, and the answer is None: no call.
         `written` is awaited once the request has been written and before the answer is read.
         """
         ...

@@ -22,6 +22,7 @@ from providers.smtp_replies import Step, classify
 
 IDLE_S = 10.0  # an unused connection older than this is not trusted again
 CLOSE_S = 1.0
+PIECE_BYTES = 65_536
 HOST_NAME = re.compile(r"(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}")
 
 
@@ -79,6 +80,8 @@ class SmtpProvider:
         except _Unfit as unfit:
             return unfit.outcome
         except TimeoutError:
+            if call.waits_for_caller:
+                return None  # the server did what it should; nothing was handed over
             return call.verdict_after_all() or call.broken("timeout")
         except Garbled:
             return call.broken("unreadable_answer")
@@ -108,9 +111,11 @@ class SmtpProvider:
         session = call.session
         assert session is not None
         ear = await session.send_content(call)
+        call.waits_for_caller = True
         async with self._handing_over:
             if not await call.ask():
                 return None  # the connection is dropped with the mail half told: nothing is taken
+            call.waits_for_caller = False
             limit.reschedule(asyncio.get_running_loop().time() + self._timeout_s)
             await session.send_dot(call, ear)
         code, text = await ear.reply()
@@ -186,6 +191,7 @@ class _Call:
     written: Written | None
     step: Step = Step.CONNECT
     handed_over: bool = False
+    waits_for_caller: bool = False
     session: _Session | None = None
     ear: Ear | None = None
 
@@ -284,26 +290,28 @@ class _Session:
     async def send_content(self, call: _Call) -> Ear:
         """DATA and everything but the final dot, until the kernel has it.
 
-        Over TLS a part of a large mail may still wait in this process: if it is cut there, that counts as a doubt.
+        Over TLS the end of a large mail may still wait in this process: if it is cut there, that counts as a doubt.
         """
         call.step = Step.DATA
         if not self.works or not isinstance(self.client.transport, asyncio.Transport):
             raise SMTPServerDisconnected("connection lost")
+        if getattr(self.client.protocol, "_buffer", b""):  # more was said than asked for: its replies are out of step
+            raise SMTPServerDisconnected("out of step")
         call.ear = ear = Ear(self.client.transport)
         ear.write(b"DATA\r\n")
         code, text = await ear.reply()
         if code != 354:
             raise SMTPResponseException(code, text)
-        ear.write(call.mail.wire)
-        await ear.flushed()
+        for start in range(0, len(call.mail.wire), PIECE_BYTES):
+            ear.write(call.mail.wire[start : start + PIECE_BYTES])
+            await ear.flushed()
+            _hear_out(ear)
         return ear
 
     async def send_dot(self, call: _Call, ear: Ear) -> None:
         """The one line that makes the server take the mail. What is known to have gone wrong went wrong before it."""
         await asyncio.sleep(0)
-        if ear.unasked:  # a verdict before the mail was told: it is none on this mail, and whatever it says, no dot
-            code, text = await ear.reply()
-            raise SMTPResponseException(code, text)
+        _hear_out(ear)
         call.step = Step.DOT
         ear.write(b".\r\n")
         call.handed_over = True
@@ -333,6 +341,14 @@ class _Session:
         self.client.close()
         if isinstance(transport, asyncio.WriteTransport):
             transport.abort()
+
+
+def _hear_out(ear: Ear) -> None:
+    """Raise what was said before the mail was told: it is no verdict on it, and whatever it says, no dot goes out."""
+    if ear.unasked:
+        if (found := ear.heard()) is None:
+            raise Garbled
+        raise SMTPResponseException(*found)
 
 
 class _FromCaller(Exception):

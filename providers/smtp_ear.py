@@ -31,7 +31,8 @@ class Ear(asyncio.Protocol):
         self._news = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
-        transport.set_write_buffer_limits(high=0)  # so that writable means: the kernel has it all
+        # So that writable means: it is out. Over TLS asyncio takes an empty buffer for a full one when that is 0.
+        transport.set_write_buffer_limits(high=1 if transport.get_extra_info("sslcontext") else 0, low=0)
         transport.set_protocol(self)
 
     def give_back(self) -> bool:
@@ -47,7 +48,7 @@ class Ear(asyncio.Protocol):
         self._transport.write(data)
 
     async def flushed(self) -> None:
-        """Wait until the kernel has everything; over TLS a little of it may still wait in this process."""
+        """Wait until the kernel has everything; over TLS some 64 KiB may still wait in this process."""
         await self._writable.wait()
         await asyncio.sleep(0)  # hear what came meanwhile
 

@@ -16,7 +16,11 @@ from tests.support.chromium import find_chromium, flags
 from tests.support.mock_server import Mock, until
 
 HINTS = (
-    '<link rel="preconnect" href="{at}"><LINK rel=preconnect href={at}><link/rel=dns-prefetch href="{at}"><p>shown</p>'
+    '<link rel="preconnect" href="{at}"><LINK rel=preconnect href={at}><link/rel=dns-prefetch href="{at}">'
+    '<iframe src="{at}"></iframe><iframe sandbox loading=lazy src="{at}"></iframe>'
+    '<iframe srcdoc="&lt;link rel=preconnect href={at}&gt;"></iframe>'
+    '<svg><foreignObject><iframe src="{at}"></iframe></foreignObject></svg>'
+    '<object data="{at}"></object><embed src="{at}"><p>shown</p>'
 )
 
 

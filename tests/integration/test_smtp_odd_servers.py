@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from providers.base import Accepted, Ambiguous, Outcome, Rejected, RetryLater
 from providers.mail_server import MailServer
@@ -49,11 +52,19 @@ class Odd:
 
 
 @contextlib.asynccontextmanager
-async def odd(at_data: Any, timeout_s: float = 2, **replies: bytes) -> AsyncIterator[tuple[Odd, SmtpProvider]]:
-    server = Odd(at_data, replies=replies)
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+async def odd(
+    at_data: Any, timeout_s: float = 2, folder: Path | None = None, **replies: bytes
+) -> AsyncIterator[tuple[Odd, SmtpProvider]]:
+    """With a `folder`, for its certificate, it speaks TLS."""
+    server, context = Odd(at_data, replies=replies), None
+    if folder is not None:
+        authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("localhost").configure_cert(context)
+        authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=context)
     server.port = listening.sockets[0].getsockname()[1]
-    provider = SmtpProvider(MailServer("127.0.0.1", server.port, "none"), timeout_s=timeout_s)
+    where = MailServer("localhost", server.port, "tls" if folder else "none", folder and folder / "ca.pem")
+    provider = SmtpProvider(where, timeout_s=timeout_s)
     try:
         yield server, provider
     finally:
@@ -177,3 +188,116 @@ async def test_a_recipient_refused_stays_refused_when_the_server_then_hangs() ->
 
     async with odd(never, RCPT=b"550 5.1.1 nobody\r\n", RSET=b"") as (_, provider):
         assert await provider.send(MAIL, "k1", CONTEXT) == Rejected("smtp_rcpt_550_5.1.1")
+
+
+@pytest.fixture(params=["none", "tls"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    """Where the certificate goes, for a server that speaks TLS."""
+    return tmp_path if request.param == "tls" else None
+
+
+@pytest.mark.parametrize("pieces", [(b"354-go\r\n", b"354 on\r\n"), (b"354", b" go ahead\r\n"), (b"354 go\r\n",)])
+async def test_an_invitation_may_come_in_pieces(folder: Path | None, pieces: tuple[bytes, ...]) -> None:
+    async def at_data(server: Odd, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.02)
+        await server.read_mail(reader)
+        writer.write(b"250 2.0.0 Ok: queued as PIECES\r\n")
+
+    async with odd(at_data, folder=folder) as (server, provider):
+        assert await provider.send(MAIL, "k1", CONTEXT) == Accepted("PIECES")
+        assert await provider.send(MAIL, "k2", CONTEXT) == Accepted("PIECES")
+        assert (server.taken, server.sessions) == (2, 1)
+
+
+async def test_written_is_told_before_the_answer(folder: Path | None) -> None:
+    told = asyncio.Event()
+
+    async def written() -> None:
+        told.set()
+
+    async def at_data(server: Odd, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"354 go\r\n")
+        await server.read_mail(reader)
+        await told.wait()
+        writer.write(b"250 Ok\r\n")
+
+    async with odd(at_data, folder=folder) as (_, provider):
+        assert await provider.send(MAIL, "k1", CONTEXT, written=written) == Accepted(None)
+
+
+async def test_a_server_that_stops_reading_is_asked_for_nothing_more(folder: Path | None) -> None:
+    """Most of the mail is still ours: nothing is begun, and nothing is in doubt."""
+    begun: list[bool] = []
+
+    async def begin() -> bool:
+        begun.append(True)
+        return True
+
+    async def at_data(_server: Odd, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        transport = writer.transport
+        assert isinstance(transport, asyncio.Transport)
+        transport.pause_reading()
+        writer.write(b"354 go\r\n")
+        await asyncio.sleep(1.5)
+        transport.resume_reading()
+        await reader.read()
+
+    async with odd(at_data, timeout_s=1, folder=folder) as (_, provider):
+        big = replace(MAIL, html="<p>" + "y\n" * 4_000_000)
+        assert await provider.send(big, "k1", CONTEXT, begin) == RetryLater("timeout_at_data", answered=False)
+        assert begun == []
+
+
+async def test_a_large_mail_that_is_refused_while_it_is_told_is_refused(folder: Path | None) -> None:
+    async def at_data(_server: Odd, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"354 go\r\n")
+        await reader.readuntil(b"\r\n")
+        writer.write(b"552 5.3.4 too big\r\n")
+        await reader.read()
+
+    async with odd(at_data, folder=folder) as (_, provider):
+        big = replace(MAIL, html="<p>" + "y\n" * 1_000_000)
+        assert await provider.send(big, "k1", CONTEXT, slow_begin) == Rejected("smtp_data_552_5.3.4")
+
+
+async def test_half_a_reply_before_the_dot_holds_nobody_up() -> None:
+    sessions: list[int] = []
+
+    async def at_data(server: Odd, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sessions.append(1)
+        writer.write(b"354 go\r\n" + (b"4" if len(sessions) == 1 else b""))
+        await server.read_mail(reader)
+        writer.write(b"250 Ok\r\n")
+
+    async with odd(at_data) as (_, provider):
+        outcomes = await asyncio.gather(*(provider.send(MAIL, f"k{n}", CONTEXT, slow_begin) for n in range(4)))
+        assert outcomes.count(Accepted(None)) == 3
+        assert RetryLater("unreadable_answer_at_data", answered=False) in outcomes
+
+
+async def test_replies_that_were_out_of_step_before_data_send_nothing() -> None:
+    async def at_data(server: Odd, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"354 go\r\n")
+        await server.read_mail(reader)
+        writer.write(b"250 Ok\r\n")
+
+    async with odd(at_data, RCPT=b"250 2.1.5 Ok\r\n550 5.1.1 stray\r\n") as (server, provider):
+        assert await provider.send(MAIL, "k1", CONTEXT) == RetryLater("disconnected_at_data", answered=False)
+        assert server.taken == 0
+
+
+async def test_a_begin_that_hangs_is_not_the_servers_fault() -> None:
+    async def at_data(server: Odd, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"354 go\r\n")
+        await server.read_mail(reader)
+
+    async def hangs() -> bool:
+        await asyncio.sleep(60)
+        return True
+
+    async with odd(at_data, timeout_s=0.5) as (server, provider):
+        outcomes = await asyncio.gather(*(provider.send(MAIL, f"k{n}", CONTEXT, hangs) for n in range(3)))
+        assert (outcomes, server.taken) == ([None] * 3, 0)
