@@ -75,9 +75,11 @@ async def test_a_worker_killed_before_begin_leaves_no_doubt(
 ) -> None:
     async with a_stack(tmp_path, database_url, redis_url) as stack:
         victim = await stack.start("worker", "victim", FAILPOINTS=f"{step}=kill*1")
-        await stack.start("worker", "good")
+        good = await stack.start("worker", "good")
+        good.signal(signal.SIGSTOP)  # until the other has fallen, for else it may take everything
         await stack.signups(users(20))
         assert await victim.ended() == -signal.SIGKILL
+        good.signal(signal.SIGCONT)
         await stack.until_states(sent=20, scheduled=20)
         assert set((await stack.mails()).values()) == {1}
 
