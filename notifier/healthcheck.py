@@ -19,7 +19,7 @@ def main() -> int:
     ports = [int(os.environ.get(name) or default) for name, default in PORTS.items()]
     if any(_answers(port) for port in ports if port):
         return 0
-    print(f"nothing answers /healthz on any of the ports {', '.join(map(str, ports))}", file=sys.stderr)  # noqa: T201
+    print(f"nothing answers /healthz on any of the ports {', '.join(map(str, ports))}", file=sys.stderr)  # noqa: T201 - the verdict
     return 1
 
 

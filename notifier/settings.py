@@ -304,7 +304,8 @@ class Settings(BaseSettings):
 
 def _local_url(host: str, port: int) -> str:
     """Where a server that listens on `host` is called from the same machine."""
-    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "localhost": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    everywhere = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "localhost": "127.0.0.1", "::": "::1"}  # noqa: S104 - read
+    host = everywhere.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

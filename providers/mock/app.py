@@ -87,5 +87,5 @@ async def _ledger(data_dir: Path) -> AsyncIterator[Ledger]:
 def _url(scheme: str, address: tuple[Any, ...]) -> str:
     host, port = address[:2]
     # listening everywhere: this is where it is reached from here
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - read, not bound
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -63,7 +63,7 @@ def _found(query: Query) -> tuple[str, tuple[object, ...]]:
     # Only conditions of query.py are put together here; every value is bound.
     where = " AND ".join(condition.sql for condition in conditions)
     values = tuple(value for condition in conditions for value in condition.values)
-    return f"WITH found (seq) AS (SELECT seq FROM {tables} WHERE {where})", values  # noqa: S608
+    return f"WITH found (seq) AS (SELECT seq FROM {tables} WHERE {where})", values  # noqa: S608 - names and conditions of ours
 
 
 def lines(connection: sqlite3.Connection, seqs: Sequence[int]) -> list[MessageLine]:
@@ -90,8 +90,8 @@ def neighbours(connection: sqlite3.Connection, query: Query, seq: int) -> tuple[
 def attempts(connection: sqlite3.Connection, key: str | None, limit: int, after: int | None) -> Page[AttemptRecord]:
     """The calls, of one key or of all."""
     where, values = ("true", []) if key is None else ("key = ?", [key])
-    [total] = connection.execute(f"SELECT count(*) FROM attempts WHERE {where}", values).fetchone()  # noqa: S608
-    statement = f"SELECT * FROM attempts WHERE {where} AND seq < ? ORDER BY seq DESC LIMIT ?"  # noqa: S608
+    [total] = connection.execute(f"SELECT count(*) FROM attempts WHERE {where}", values).fetchone()  # noqa: S608 - ours
+    statement = f"SELECT * FROM attempts WHERE {where} AND seq < ? ORDER BY seq DESC LIMIT ?"  # noqa: S608 - ours; every value is bound
     rows = connection.execute(statement, (*values, NO_END if after is None else after, limit + 1))
     return _page([_attempt(row) for row in rows], total, limit)
 

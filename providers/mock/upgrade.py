@@ -32,7 +32,7 @@ FROM_0 = """
     DROP INDEX messages_key;
     DROP INDEX messages_user;
 """
-COPY_MESSAGES = f"INSERT INTO messages ({COLUMNS}, transport) SELECT {COLUMNS}, transport FROM messages_0"  # noqa: S608
+COPY_MESSAGES = f"INSERT INTO messages ({COLUMNS}, transport) SELECT {COLUMNS}, transport FROM messages_0"  # noqa: S608 - ours
 KEEP_NUMBERING = """
     INSERT OR REPLACE INTO sqlite_sequence (rowid, name, seq)
     SELECT (SELECT rowid FROM sqlite_sequence WHERE name = 'messages'), 'messages', seq

@@ -62,7 +62,7 @@ async def _everything_at_once(mock: Mock) -> list[str]:
 async def test_every_page_fits_a_phone_and_can_be_read(mock: Mock, browser: Browser, noted: Noted, scheme: str) -> None:
     pages = await _everything_at_once(mock)
     look = {"width": 375, "height": 700}
-    async with await browser.new_context(base_url=mock.url, viewport=look, color_scheme=scheme) as context:  # type: ignore[arg-type]
+    async with await browser.new_context(base_url=mock.url, viewport=look, color_scheme=scheme) as context:
         page = await context.new_page()
         noted.watch(page)
         for path in pages:

@@ -60,9 +60,18 @@ class Run:
         environ["PYTHONPATH"] = str(Path(__file__).parents[2])
         with (self.folder / "run.log").open("ab") as output:
             self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "notifier", "run", "--ready-file", str(self.folder / "ready.json"),
-                cwd=self.folder, env=environ, stdout=output, stderr=output, start_new_session=True,
-            )  # fmt: skip
+                sys.executable,
+                "-m",
+                "notifier",
+                "run",
+                "--ready-file",
+                str(self.folder / "ready.json"),
+                cwd=self.folder,
+                env=environ,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
         process = self.process
 
         def is_up() -> bool:

@@ -38,8 +38,11 @@ class Demo:
         with self.story.open("wb") as story, self.output.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "notifier", "demo", "--people", "30", "--json", *options],
-                cwd=folder, env=env, stdout=output, stderr=story,
-            )  # fmt: skip
+                cwd=folder,
+                env=env,
+                stdout=output,
+                stderr=story,
+            )
 
     @property
     def folder(self) -> Path | None:

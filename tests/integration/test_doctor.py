@@ -43,9 +43,23 @@ async def test_beside_a_healthy_installation_it_says_so(database_url: str, redis
     assert durability == "warning"  # the PostgreSQL of the tests has no fsync
     assert set(verdicts.values()) == {"ok"}, done.json
     assert set(verdicts) >= {
-        "settings", "journeys", "mail onboarding", "mail followup", "database", "schema", "clock", "business time",
-        "workers", "schedulers", "apis", "same journeys", "redis", "provider", "api", "api key",
-    }  # fmt: skip
+        "settings",
+        "journeys",
+        "mail onboarding",
+        "mail followup",
+        "database",
+        "schema",
+        "clock",
+        "business time",
+        "workers",
+        "schedulers",
+        "apis",
+        "same journeys",
+        "redis",
+        "provider",
+        "api",
+        "api key",
+    }
     assert "fsync and full_page_writes are off" in told.out
     assert told.out.endswith("It works, with 1 warning.\n")
 

@@ -139,9 +139,14 @@ def _ordinary_user() -> tuple[int, list[str]]:
         try:
             subprocess.run(
                 [python, "-c", "import sys; sys.path.insert(0, sys.argv[1]); import psutil, notifier", ROOT],
-                user=65534, group=65534, extra_groups=[], check=True, cwd="/", capture_output=True,
+                user=65534,
+                group=65534,
+                extra_groups=[],
+                check=True,
+                cwd="/",
+                capture_output=True,
                 env={"PYTHONPATH": os.pathsep.join(path for path in sys.path if "site-packages" in path)},
-            )  # fmt: skip
+            )
         except (OSError, subprocess.CalledProcessError):
             continue
         return 65534, [python]

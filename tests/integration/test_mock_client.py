@@ -383,7 +383,7 @@ async def test_after_close_nothing_is_sent(mock: Mock) -> None:
 def test_the_account_is_named_without_its_secret() -> None:
     def account(url: str, key: str) -> str:
         options = {"family": Family.REPLAY, "window": timedelta(hours=1), "timeout_s": 1.0, "concurrency": 1}
-        return providers.mock_provider(base_url=url, api_key=key, **options).traits.account  # type: ignore[arg-type]
+        return providers.mock_provider(base_url=url, api_key=key, **options).traits.account
 
     one = account("http://h:1", "secret")
     assert one == account("http://h:1/", "secret")

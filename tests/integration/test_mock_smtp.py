@@ -191,8 +191,14 @@ async def test_it_says_what_it_can(mock: Mock) -> None:
     async with talking(mock.smtp) as talk:
         lines = (await talk.hello()).splitlines()
     assert {line[4:] for line in lines[1:]} == {
-        "SIZE 8388608", "8BITMIME", "SMTPUTF8", "ENHANCEDSTATUSCODES", "AUTH LOGIN PLAIN", "XNOTIFIER", "HELP"
-    }  # fmt: skip
+        "SIZE 8388608",
+        "8BITMIME",
+        "SMTPUTF8",
+        "ENHANCEDSTATUSCODES",
+        "AUTH LOGIN PLAIN",
+        "XNOTIFIER",
+        "HELP",
+    }
 
 
 @pytest.mark.parametrize(
@@ -273,8 +279,12 @@ async def test_a_client_says_who_sends_the_next_mail_only(mock: Mock, talk: Talk
     await talk.send()
     second, first = await mock.inbox()
     assert [first[name] for name in ("key", "worker", "generation", "user", "kind")] == [
-        "k 1", "w-1", 3, "u 1 % ü", "weekly@2026-W48"
-    ]  # fmt: skip
+        "k 1",
+        "w-1",
+        3,
+        "u 1 % ü",
+        "weekly@2026-W48",
+    ]
     assert {second[name] for name in ("key", "worker", "generation", "user", "kind")} == {None}
     attempt = (await attempts(mock))[0]
     assert [attempt[name] for name in ("key", "worker", "generation", "user")] == ["k 1", "w-1", 3, "u 1 % ü"]

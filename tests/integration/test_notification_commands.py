@@ -64,9 +64,16 @@ async def test_pages_are_followed_and_a_reader_may_have_enough(api: Api, notifie
     argv = [sys.executable, "-m", "notifier", "notifications", "list", "--all"]
     script = '"$@" | head -n 2; echo "code ${PIPESTATUS[0]}"'
     process = await asyncio.create_subprocess_exec(
-        "bash", "-c", script, "bash", *argv,
-        cwd=notifier.folder, env=notifier.environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        "bash",
+        "-c",
+        script,
+        "bash",
+        *argv,
+        cwd=notifier.folder,
+        env=notifier.environ(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     out, err = await process.communicate()
     assert len(out.splitlines()) == 3
     assert out.splitlines()[-1] == b"code 1"
@@ -80,8 +87,11 @@ async def test_nobody_reads_and_nothing_is_said(api: Api, notifier: Command) -> 
         os.close(unread)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "notifier", "notifications", *argv),
-            cwd=notifier.folder, env=notifier.environ(), stdout=ours, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            cwd=notifier.folder,
+            env=notifier.environ(),
+            stdout=ours,
+            stderr=subprocess.PIPE,
+        )
         os.close(ours)
         _, err = await process.communicate()
         assert err == b""
@@ -187,9 +197,12 @@ async def on_a_terminal(notifier: Command, answer: bytes, *argv: str) -> tuple[i
     ours, theirs = pty.openpty()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "notifier", *argv),
-        stdin=theirs, stdout=theirs, stderr=theirs, cwd=notifier.folder,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=notifier.folder,
         env=notifier.environ() | {"COLUMNS": "80", "TERM": "xterm", "NO_COLOR": "1"},
-    )  # fmt: skip
+    )
     os.close(theirs)
     os.write(ours, answer)
     said = b""

@@ -40,10 +40,26 @@ FILL = f"""
 
 _CLAIM = ("w1", timedelta(seconds=30), True, "mock:1", KINDS, HASHES, "pause:provider:mock")
 _RESULTS = (
-    "w1", SOME_IDS, [1] * 50, ["sent"] * 50, [None] * 50, [False] * 50, ["accepted"] * 50, ["m"] * 50,
-    ["worker:w1"] * 50, [None] * 50, ["mock:1"] * 50, [0] * 50, [None] * 50, SOME_USERS, [None] * 50, [None] * 50,
-    [timedelta(0)] * 50, [True] * 50, [None] * 50,
-)  # fmt: skip
+    "w1",
+    SOME_IDS,
+    [1] * 50,
+    ["sent"] * 50,
+    [None] * 50,
+    [False] * 50,
+    ["accepted"] * 50,
+    ["m"] * 50,
+    ["worker:w1"] * 50,
+    [None] * 50,
+    ["mock:1"] * 50,
+    [0] * 50,
+    [None] * 50,
+    SOME_USERS,
+    [None] * 50,
+    [None] * 50,
+    [timedelta(0)] * 50,
+    [True] * 50,
+    [None] * 50,
+)
 _PAGE = (UUID(int=1_000), None, 101)
 _RARE = (UUID(int=1_000), "rare", 101)
 _ONE = (SOME_IDS[0], 0)

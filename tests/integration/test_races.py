@@ -109,8 +109,10 @@ async def _work(world: World, rig: Rig, name: str) -> None:
                     # The last look of a worker: it makes no call when its claim is gone or too short.
                     if await conn.fetchval(
                         "SELECT count(*) FROM deliveries WHERE id = $1 AND generation = $2 AND claimed_by = $3",
-                        claim.id, claim.generation, name,
-                    ):  # fmt: skip
+                        claim.id,
+                        claim.generation,
+                        name,
+                    ):
                         world.call(claim)
                     else:
                         settlement = NOT_BEGUN

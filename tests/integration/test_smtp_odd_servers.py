@@ -33,7 +33,7 @@ class Odd:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.sessions += 1
-        self.tasks.add(asyncio.current_task())  # type: ignore[arg-type]
+        self.tasks.add(asyncio.current_task())
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             writer.write(b"220 odd\r\n")
             while True:

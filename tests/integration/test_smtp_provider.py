@@ -44,8 +44,10 @@ async def test_mails_go_over_one_kept_connection(tmp_path: Path, protection: str
         a_way_out(server, protection=protection, **who) as provider,
     ):
         assert [await provider.send(MAIL, f"k{number}", CONTEXT) for number in range(3)] == [
-            Accepted("M1"), Accepted("M2"), Accepted("M3")
-        ]  # fmt: skip
+            Accepted("M1"),
+            Accepted("M2"),
+            Accepted("M3"),
+        ]
         assert (len(server.connections), server.logins) == (1, login)
         assert [envelope.rcpt_tos for envelope in server.taken] == [["ada@example.com"]] * 3
 
@@ -275,7 +277,7 @@ async def test_silence_after_the_dot_is_a_doubt(tmp_path: Path) -> None:
             await asyncio.sleep(5)
             return "250 too late"
 
-        server.handle_DATA = nothing  # type: ignore[method-assign]
+        server.handle_DATA = nothing
         assert await provider.send(MAIL, "k1", CONTEXT) == Ambiguous("timeout")
 
 

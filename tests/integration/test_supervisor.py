@@ -115,8 +115,16 @@ def test_it_brings_everything_up_says_so_and_stops_cleanly(begin: Callable[..., 
     facts = run.facts()
     assert time.monotonic() - run.started < 10
     assert set(facts) == {
-        "api", "mock", "smtp", "database_url", "redis_url", "api_key", "login_webhook_secret", "pids", "metrics"
-    }  # fmt: skip
+        "api",
+        "mock",
+        "smtp",
+        "database_url",
+        "redis_url",
+        "api_key",
+        "login_webhook_secret",
+        "pids",
+        "metrics",
+    }
     assert set(facts["pids"]) == {"supervisor", "postgres", "redis", "api", "scheduler", "mock", "workers"}
     assert len(facts["pids"]["workers"]) == len(facts["metrics"]["workers"]) == 2
     assert stat.S_IMODE(run.ready_file.stat().st_mode) == 0o600

@@ -102,9 +102,13 @@ async def a_postfix(port: int) -> AsyncIterator[Postfix]:
 
 async def _postfix(folder: Path, command: str) -> int:
     process = await asyncio.create_subprocess_exec(
-        PROGRAM, "-c", str(folder / "etc"), command,
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
+        PROGRAM,
+        "-c",
+        str(folder / "etc"),
+        command,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
     return await process.wait()
 
 

@@ -90,10 +90,20 @@ class Stack:
         own = {f"NOTIFIER_{key}": value for key, value in settings.items()}
         with log.open("ab") as output:
             handle = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "notifier", command, "--ready-file", str(ready_file),
-                "--parent-fd", str(self.parent_fd), pass_fds=[self.parent_fd],
-                env={**self.environ, **own}, stdout=output, stderr=output, start_new_session=True,
-            )  # fmt: skip
+                sys.executable,
+                "-m",
+                "notifier",
+                command,
+                "--ready-file",
+                str(ready_file),
+                "--parent-fd",
+                str(self.parent_fd),
+                pass_fds=[self.parent_fd],
+                env={**self.environ, **own},
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
         process = Process(name, handle, ready_file, log)
         self.processes.append(process)
         await until(lambda: ready_file.exists() or not process.is_alive, f"{name} answers")

@@ -45,9 +45,14 @@ def test_nothing_a_terminal_could_obey_gets_through() -> None:
 
 def shown(width: int, *, terminal: bool, pages: list[list[list[str | Text]]]) -> list[str]:
     to = Console(
-        file=io.StringIO(), width=width, force_terminal=terminal, no_color=True, soft_wrap=True, highlight=False,
+        file=io.StringIO(),
+        width=width,
+        force_terminal=terminal,
+        no_color=True,
+        soft_wrap=True,
+        highlight=False,
         color_system=None,
-    )  # fmt: skip
+    )
     table = Columns(to, "id", "state", "user")
     for rows in pages:
         table.add(rows)

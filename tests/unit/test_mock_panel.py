@@ -94,7 +94,7 @@ class Knobs(BaseModel):
 
 def test_new_kinds_of_knobs_get_a_field_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(panel, "Faults", Knobs)
-    fields = panel.inputs(Knobs(flag=True), ["flag"])  # type: ignore[arg-type]
+    fields = panel.inputs(Knobs(flag=True), ["flag"])
     assert [(field.name, field.kind, field.optional) for field in fields] == [
         ("stage", "choice", True),
         ("flag", "flag", False),

@@ -25,7 +25,7 @@ def a_record(**changes: object) -> MessageRecord:
         "caller": Caller(),
         "created_at": "2026-11-29T10:00:00.000001+00:00",
     }
-    return MessageRecord(**{**fields, **changes})  # type: ignore[arg-type]
+    return MessageRecord(**{**fields, **changes})
 
 
 def test_text_comes_first_and_fixed_headers_win() -> None:

@@ -10,7 +10,7 @@ from providers.mock.story import BAD, GOOD, PLAIN, mood, outcome, story, who
 
 
 def call(verdict: str, status: int | None = 200, *, answered: bool = True, **caller: object) -> AttemptRecord:
-    return AttemptRecord("k", Caller(**caller), (), "", verdict, status, answered=answered)  # type: ignore[arg-type]
+    return AttemptRecord("k", Caller(**caller), (), "", verdict, status, answered=answered)
 
 
 @pytest.mark.parametrize(

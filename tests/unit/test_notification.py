@@ -272,7 +272,7 @@ def test_the_moves_leave_no_state_out_and_no_way_back_from_sent() -> None:
     assert {old for old in State if SENT in MOVES[old]} == {State.SENDING, UNCERTAIN}
     assert {old for old in State if State.SENDING in MOVES[old]} == {PENDING}, "only a claim sends"
     with pytest.raises(TypeError):
-        MOVES[SENT] = frozenset({PENDING})  # type: ignore[index]
+        MOVES[SENT] = frozenset({PENDING})
 
 
 ROW = NotificationRow(
