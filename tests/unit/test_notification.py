@@ -111,6 +111,16 @@ def test_waiting_ends_by_time(doubt: bool, ends: State) -> None:
     assert short(found) == (ends, "gave_up_waiting", doubt, True)
 
 
+@pytest.mark.parametrize(("doubt", "ends"), [(False, State.FAILED), (True, State.UNCERTAIN)])
+def test_a_refusal_that_counts_ends_with_the_last_attempt(doubt: bool, ends: State) -> None:
+    """A full mailbox: asked a few times, not for a whole day."""
+    full = RetryLater("mailbox_full", counted=True)
+    assert short(after(full, attempt=LAST - 1, doubt=doubt)) == (State.PENDING, "mailbox_full", doubt, True)
+    assert short(after(full, attempt=LAST, doubt=doubt)) == (ends, "mailbox_full", doubt, True)
+    probing = after(full, attempt=LAST, doubt=doubt, probe=True)
+    assert short(probing) == (State.PENDING, "mailbox_full", doubt, False), "a probe uses nothing up"
+
+
 def test_a_wrong_configuration_ends_nothing_however_long_it_lasts() -> None:
     assert after(ConfigError("http_401"), given_up_waiting=True, attempt=LAST).state is PENDING
 
