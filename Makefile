@@ -1,6 +1,6 @@
 # Every target sets up what it needs; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help run demo test check lock clean
+.PHONY: help run demo chaos lab guards test check lock clean
 
 PYTHON ?=
 export PYTHON
@@ -17,6 +17,18 @@ run: ## start everything; ARGS go to `notifier run`
 demo: ## the whole story in about 20 seconds, with a count at the end; ARGS go to `notifier demo`
 	@scripts/venv
 	@.venv/bin/python -m notifier demo $(ARGS)
+
+chaos: ## prove it: two minutes of load under kill -9 and worse; ARGS go to scripts/kill_pod_mid_send.py
+	@scripts/venv dev
+	@.venv/bin/python scripts/kill_pod_mid_send.py $(ARGS)
+
+lab: ## how the usual ways lose and double mails, beside ours; ARGS go to scripts/strategy_lab.py
+	@scripts/venv dev
+	@.venv/bin/python scripts/strategy_lab.py $(ARGS)
+
+guards: ## take each guard out of a scratch copy and see a test fail; ARGS go to scripts/take_guards_out.py
+	@scripts/venv dev
+	@.venv/bin/python scripts/take_guards_out.py $(ARGS)
 
 test: ## all tests; ARGS go to pytest, e.g. ARGS="-n 0 -x tests/integration"
 	@scripts/venv dev
