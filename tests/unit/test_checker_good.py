@@ -301,6 +301,31 @@ def test_a_takeover_that_a_switch_or_the_database_held_up() -> None:
     assert [finding.rule for finding in judge(told("").finish()).violations] == ["I7"]
 
 
+def test_a_frozen_worker_that_thaws_and_leaves_it_to_another() -> None:
+    story = Story()
+    story.signup("ada")
+    story.call("ada", "onboarding", settled=False)
+    story.signal("STOP", 11)
+    story.now += 1
+    story.signal("CONT", 11)
+    story.now += 20
+    story.taken_over("ada", "onboarding")
+    story.call("ada", "onboarding", worker="w12")
+    [takeover] = passed(story.finish()).takeovers
+    assert takeover.held_up is not None
+
+
+def test_a_worker_that_froze_and_died_is_taken_over_once() -> None:
+    story = Story()
+    story.signup("ada")
+    story.call("ada", "onboarding", settled=False)
+    story.signal("STOP", 11)
+    story.signal("KILL", 11)
+    story.taken_over("ada", "onboarding")
+    story.call("ada", "onboarding", worker="w12")
+    assert len(passed(story.finish()).takeovers) == 1
+
+
 def test_a_worker_that_drained_left_nothing_in_hand() -> None:
     story = Story()
     story.signup("ada")
