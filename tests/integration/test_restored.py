@@ -245,6 +245,8 @@ async def test_the_report_says_what_is_so_and_what_to_do(rig: Rig, database_url:
     document = json.loads((tmp_path / "all.json").read_text())
     assert len(document["may_have_been_canceled"]) == 25
     assert document["account"].startswith("mock-keyless:")
+    assert "from a backup of" in (await notifier("status")).out
+    assert len((await notifier("status", "--json")).json["restores"]) == 1
     again = await notifier("restored", "--at", at)
     assert "nothing was changed" in again.out
     assert again.code == 0
