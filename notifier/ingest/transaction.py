@@ -16,7 +16,7 @@ from notifier.coordination.wakeup import Wakeup
 from notifier.domain.errors import Busy, Invalid, KeyReused
 from notifier.domain.event import Event
 from notifier.domain.journey import Journeys, Plan, Seen, UserState, cancel_reason, concerns, plan
-from notifier.domain.notification import NotificationRow
+from notifier.domain.notification import NotificationRow, State
 from notifier.failpoints import Point, reach
 from notifier.ids import new_id
 from notifier.ingest.answer import build_answer
@@ -101,7 +101,7 @@ async def _decide(
     closed = [
         (decision.creation.state.value, decision.creation.reason)
         for decision in created.values()
-        if decision.creation.reason is not None and decision.creation.doubt is None
+        if decision.creation.reason is not None and decision.creation.state is not State.PENDING
     ]
     for event, _, answer in answers:
         closed += [("canceled", cancel_reason(event.type))] * len(answer["canceled"])
