@@ -11,8 +11,9 @@ import asyncpg
 import pytest
 
 from notifier.domain.errors import NotReady
+from notifier.domain.notification import Settlement, State
 from notifier.restore import Report, Told, restore
-from notifier.store import moves
+from notifier.store import moves, operator_moves
 from tests.support.command import Command
 from tests.support.rig import ACCOUNT, Rig, ago, open_rig
 
@@ -180,6 +181,34 @@ async def test_an_earlier_time_told_afterwards_counts(rig: Rig) -> None:
         await told(rig, at)
     assert set((await doubts(rig)).values()) == {min([row["at"] for row in await rig.rows("SELECT at FROM restores")])}
     assert await rig.value("SELECT count(*) FROM restores") == 3
+
+
+@pytest.mark.parametrize(
+    ("ended", "new_key", "since"),
+    [("3 hours", False, "the backup"), ("0 hours", False, None), ("3 hours", True, None)],
+)
+async def test_what_had_ended_may_have_been_retried_in_the_lost_time(
+    rig: Rig, ended: str, new_key: bool, since: str | None
+) -> None:
+    at, state = ago(hours=2), State.UNCERTAIN if new_key else State.FAILED
+    await rig.accept(SIGNUP, "ada", ago(days=1))
+    await rig.settle("w1", await rig.claim("w1"), Settlement(state, "rejected", doubt=new_key))
+    await told(rig, at)
+    await rig.rows("UPDATE settlements SET settled_at = clock_timestamp() - $1::text::interval RETURNING id", ended)
+    [row] = await rig.rows("SELECT id, generation FROM settlements")
+    async with rig.database.connection() as conn:
+        assert await operator_moves.owe_again(conn, row["id"], row["generation"], state, new_key=new_key)
+    assert await doubts(rig) == {("ada", "onboarding"): at if since else None}
+    [claim] = await rig.claim("w2")
+    assert (claim.restored, claim.in_doubt, claim.generation) == (bool(since), bool(since), 3)
+
+
+@pytest.mark.parametrize("changes", ["provider = NULL", "reason = 'timeout'", "reason = NULL"])
+async def test_only_a_restore_brings_in_doubt_what_nobody_claimed(rig: Rig, changes: str) -> None:
+    await rig.accept(SIGNUP, "ada", ago(days=1))
+    await told(rig, ago(hours=1))
+    with pytest.raises(asyncpg.CheckViolationError):
+        await rig.rows(f"UPDATE deliveries SET {changes} RETURNING id")
 
 
 async def test_while_a_process_lives_or_holds_a_row_nothing_happens(rig: Rig, connection: asyncpg.Connection) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -49,8 +48,3 @@ async def now_of(server: embedded.Server) -> str:
         return str(moment.isoformat())
     finally:
         await conn.close()
-
-
-def remove(data_dir: Path) -> None:
-    """Remove what a backup was copied to, where no server was ever started on it."""
-    shutil.rmtree(data_dir, ignore_errors=True)
