@@ -221,10 +221,11 @@ async def test_while_a_process_lives_or_holds_a_row_nothing_happens(rig: Rig, co
     with pytest.raises(NotReady, match=r"worker 1 on here \(1\d s ago\).*Stop every"):
         await told(rig, ago(hours=1))
     await connection.execute("UPDATE workers SET heartbeat_at = now() - interval '16 seconds'")
-    async with connection.transaction():
-        await connection.execute("UPDATE deliveries SET attempts = 1")
+    async with connection.transaction():  # one that just starts: nobody sees it yet
+        await connection.execute("INSERT INTO workers (id, role, host, pid) VALUES ('w2', 'worker', 'here', 2)")
         with pytest.raises(NotReady, match="stop them first"):
             await told(rig, ago(hours=1))
+        await connection.execute("DELETE FROM workers WHERE id = 'w2'")
     assert set((await doubts(rig)).values()) == {None}
     assert (await told(rig, ago(hours=1))).opened == 1
 
