@@ -11,7 +11,7 @@ from notifier.domain.restore import EARLY
 from notifier.settings import Settings
 from notifier.store import audit, installation, migrate, restores, workers
 from notifier.store.database import RETRYABLE, UNAVAILABLE, Connection, open_database
-from notifier.store.restores import Cancelable
+from notifier.store.restores import Cancelable, CancelableCount
 
 LONG_S = 3_600.0  # a whole table may change at once, and nobody else is at work
 
@@ -26,6 +26,7 @@ class Told:
 
     `at`: real time whose state the backup holds. `account`: where mails went after it; `repeatable_for`: how long a
     doubt may be repeated there (None: never). `ahead`: how far virtual business time was moved after the backup.
+    `list_max`: how many that may have been canceled are listed (None: all).
     """
 
     at: datetime
@@ -34,6 +35,7 @@ class Told:
     ahead: timedelta
     actor: str
     dry_run: bool
+    list_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Report:
     not_again: int
     scheduled: int
     newest: datetime | None
+    cancelable_count: CancelableCount
     cancelable: Sequence[Cancelable]
 
 
@@ -127,7 +130,8 @@ async def _restore(conn: Connection, told: Told) -> Report:
         not_again=after.not_again,
         scheduled=after.scheduled,
         newest=before.newest,
-        cancelable=await restores.cancelable(conn),
+        cancelable_count=await restores.cancelable_count(conn),
+        cancelable=await restores.cancelable(conn, told.list_max),
     )
     if known is None:
         await audit.write(

@@ -77,7 +77,7 @@ def restored(at: At, dry_run: DryRun = False, json: ToFile = None, advance_s: Ad
     settings = load()
     importlib.import_module("notifier.observe").configure_logging()
     _check(settings, advance_s)
-    told = _told(settings, moment, timedelta(seconds=advance_s), dry_run=dry_run)
+    told = _told(settings, moment, timedelta(seconds=advance_s), dry_run, None if json else LISTED)
     act = importlib.import_module("notifier.restore")
     try:
         report: Report = asyncio.run(act.restore(settings, told))
@@ -108,13 +108,13 @@ def _check(settings: Settings, advance_s: float) -> None:
         raise SettingsError("--advance-s moves business time: that is for NOTIFIER_CLOCK=virtual alone")
 
 
-def _told(settings: Settings, at: datetime, ahead: timedelta, *, dry_run: bool) -> Told:
+def _told(settings: Settings, at: datetime, ahead: timedelta, dry_run: bool, list_max: int | None) -> Told:
     from notifier.restore import Told
     from notifier.runtime import way_out
 
     traits = way_out(settings).traits
     repeatable_for = traits.window - timedelta(seconds=settings.claim_ttl_s) if traits.has_keys else None
-    return Told(at, traits.account, repeatable_for, ahead, ACTOR, dry_run)
+    return Told(at, traits.account, repeatable_for, ahead, ACTOR, dry_run, list_max)
 
 
 def _document(report: Report, told: Told) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def _print(report: Report, told: Told, file: Path | None) -> None:
         to.print(f"  {report.due:>7} fell due since: owed, and in doubt")
     to.print(f"  {report.not_again:>7} of those in doubt can no longer be repeated: they will end uncertain")
     to.print(f"  {report.scheduled:>7} wait for their date, and were surely not sent")
-    _list(report, told, file, to)
+    _list(report, file, to)
     if told.dry_run:
         to.print("\nNothing was changed: leave out --dry-run to do it.", style="yellow")
         return
@@ -169,18 +169,17 @@ def _print(report: Report, told: Told, file: Path | None) -> None:
     to.print("4. `notifier notifications list --state uncertain` says for which mails a person has to decide.")
 
 
-def _list(report: Report, told: Told, file: Path | None, to: Any) -> None:
+def _list(report: Report, file: Path | None, to: Any) -> None:
     """Show what may have been canceled since, the next due first; all of it is in the file."""
     from notifier.console import Columns, moment
 
     if not report.cancelable:
         return
-    types = ", ".join(sorted({event_type for row in report.cancelable for event_type in row.cancel_on}))
-    waiting = sum(row.is_scheduled for row in report.cancelable)
+    found = report.cancelable_count
     to.print(
-        f"\nMay have been canceled since: {waiting} scheduled, {len(report.cancelable) - waiting} in doubt. "
-        f"Let every {types} since {moment(report.events_from)} be sent again, under the same id; until then they count "
-        "as not canceled."
+        f"\nMay have been canceled since: {found.scheduled} scheduled, {found.in_doubt} in doubt. "
+        f"Let every {' and '.join(found.event_types)} since {moment(report.events_from)} be sent again, under the same "
+        "id; until then they count as not canceled."
     )
     table = Columns(to, "notification", "kind", "user", "due", "now")
     table.add(
@@ -189,7 +188,7 @@ def _list(report: Report, told: Told, file: Path | None, to: Any) -> None:
             for row in report.cancelable[:LISTED]
         ]
     )
-    if (more := len(report.cancelable) - LISTED) > 0:
+    if (more := found.scheduled + found.in_doubt - LISTED) > 0:
         to.print(f"… and {more} more: " + (f"all are in {file}" if file else "`--json FILE` writes all of them"))
 
 

@@ -45,7 +45,8 @@ class LostTime:
 
         Nothing is ever sent before it is due, nor was this one before the backup, which does not know it.
         """
-        found = [r for r in self.restores if r.events_from <= decided_at <= r.events_until and due_at <= r.events_until]
+        assert decided_at <= due_at
+        found = [r for r in self.restores if r.events_from <= decided_at and due_at <= r.events_until]
         if not found:
             return None
         accounts = {restore.account for restore in found}

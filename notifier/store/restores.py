@@ -87,14 +87,15 @@ async def doubt_due(conn: Connection, at: datetime, account: str) -> int:
     return int((await conn.execute(DOUBT_DUE, at, account)).rpartition(" ")[2])
 
 
-CANCELABLE = """
-    SELECT o.id, o.user_id, o.kind, o.due_at, o.cancel_on, s.id IS NOT NULL AS is_scheduled
-      FROM outbox o
-      LEFT JOIN scheduled_sends s ON s.id = o.id
-      LEFT JOIN deliveries d ON d.id = o.id AND d.reason = 'restored'
-     WHERE num_nonnulls(s.id, d.id) > 0 AND o.cancel_on <> '{}'
-     ORDER BY o.due_at, o.id
+_MAY_BE_CANCELED = """
+    (SELECT s.id, true AS is_scheduled FROM scheduled_sends s
+      UNION ALL SELECT d.id, false FROM deliveries d WHERE d.reason = 'restored') AS p
+      JOIN outbox o ON o.id = p.id AND o.cancel_on <> '{}'
 """
+CANCELABLE = f"""
+    SELECT o.id, o.user_id, o.kind, o.due_at, o.cancel_on, p.is_scheduled FROM {_MAY_BE_CANCELED}
+     ORDER BY o.due_at, o.id LIMIT $1
+"""  # noqa: S608 - constants of ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +110,33 @@ class Cancelable:
     is_scheduled: bool
 
 
-async def cancelable(conn: Connection) -> list[Cancelable]:
-    """All that may have been canceled after the backup, the next due first."""
-    return [Cancelable(**{**dict(row), "cancel_on": tuple(row["cancel_on"])}) for row in await conn.fetch(CANCELABLE)]
+async def cancelable(conn: Connection, limit: int | None) -> list[Cancelable]:
+    """What may have been canceled after the backup, the next due first; `limit` None: all of it."""
+    found = await conn.fetch(CANCELABLE, limit)
+    return [Cancelable(**{**dict(row), "cancel_on": tuple(row["cancel_on"])}) for row in found]
+
+
+CANCELABLE_COUNT = f"""
+    WITH c AS MATERIALIZED (SELECT p.is_scheduled, o.cancel_on FROM {_MAY_BE_CANCELED})
+    SELECT (SELECT count(*) FROM c WHERE is_scheduled) AS scheduled,
+           (SELECT count(*) FROM c WHERE NOT is_scheduled) AS in_doubt,
+           ARRAY (SELECT DISTINCT t.event_type FROM c, unnest(c.cancel_on) AS t (event_type) ORDER BY 1) AS event_types
+"""  # noqa: S608 - constants of ours
+
+
+@dataclass(frozen=True, slots=True)
+class CancelableCount:
+    """How many may have been canceled after the backup, and by which types of event."""
+
+    scheduled: int
+    in_doubt: int
+    event_types: tuple[str, ...]
+
+
+async def cancelable_count(conn: Connection) -> CancelableCount:
+    """Count what `cancelable` would list in full."""
+    row = await conn.fetchrow(CANCELABLE_COUNT)
+    return CancelableCount(row["scheduled"], row["in_doubt"], tuple(row["event_types"]))
 
 
 STANDING = """

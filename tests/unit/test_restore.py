@@ -10,6 +10,7 @@ import typer
 from notifier.commands.restored import notes, read_time
 from notifier.domain.restore import EARLY, SEVERAL_ACCOUNTS, Doubt, LostTime, Restore
 from notifier.restore import Report
+from notifier.store.restores import CancelableCount
 
 NOW = datetime(2026, 11, 29, 10, tzinfo=UTC)
 T = NOW - timedelta(days=2)
@@ -73,6 +74,6 @@ def test_what_is_no_time_is_refused(text: str) -> None:
     [(None, None), (T - SECOND, None), (T + SECOND, None), (T - HOUR, "twice"), (T + HOUR, "more is in doubt")],
 )
 def test_a_backup_and_a_time_that_do_not_fit_are_noticed(newest: datetime | None, words: str | None) -> None:
-    report = Report(T, None, T - EARLY, NOW, 0, 0, 0, 0, newest, [])
+    report = Report(T, None, T - EARLY, NOW, 0, 0, 0, 0, newest, CancelableCount(0, 0, ()), [])
     assert [words in note for note in notes(report) if words] == ([True] if words else [])
     assert bool(notes(report)) == bool(words)
