@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand
 
 from notifier import version
-from notifier.commands import completion, doctor, events, notifications, switches
+from notifier.commands import completion, doctor, events, notifications, restored, switches
 
 if TYPE_CHECKING:
     import asyncio
@@ -233,6 +233,7 @@ def status(json: Annotated[bool, typer.Option("--json", help="For programs.")] =
 
 
 app.command()(doctor.doctor)
+app.command()(restored.restored)
 app.add_typer(notifications.app, name="notifications")
 app.add_typer(switches.app, name="switch")
 app.add_typer(events.app, name="events")

@@ -13,8 +13,9 @@ from rich.console import Console
 
 from notifier.console import Columns, console, moment, span, state_text
 from notifier.domain.errors import NotReady
+from notifier.domain.restore import Restore
 from notifier.settings import Settings
-from notifier.store import counts, installation, invariants, migrate, switches, workers
+from notifier.store import counts, installation, invariants, migrate, restores, switches, workers
 from notifier.store.database import RETRYABLE, UNAVAILABLE, Connection, open_database
 
 
@@ -29,6 +30,7 @@ class Status:
     processes: Sequence[workers.Process]
     switches: Sequence[switches.Switch]
     clock_offset_s: float
+    restores: Sequence[Restore]
     troubles: Sequence[str] = field(default_factory=tuple)
 
 
@@ -83,6 +85,7 @@ async def _status(conn: Connection, settings: Settings) -> Status:
         processes=processes,
         switches=on,
         clock_offset_s=(await installation.read(conn)).clock_offset.total_seconds(),
+        restores=await restores.read(conn),
         troubles=troubles(
             owed, {process.role for process in processes}, {switch.name for switch in on}, doubled_or_lost, overdue
         ),
@@ -119,6 +122,8 @@ def _print(found: Status, to: Console) -> None:
         to.print(f"The oldest pending has been due for {span(found.oldest_pending_s)}.")
     if found.clock_offset_s:
         to.print(f"Business time is {timedelta(seconds=found.clock_offset_s)} ahead of real time.")
+    for one in found.restores:
+        to.print(f"Restored at {moment(one.made_at)} from a backup of {moment(one.at)}.")
     to.print()
     _title(to, "Heard of lately")
     if not found.processes:

@@ -94,7 +94,9 @@ def print_details(
 
 def _print_attempts(row: Mapping[str, Any], to: Console) -> None:
     if not row["attempts"]:
-        to.print("\nNo attempt so far: the provider has not been called.")
+        forgotten = "\nNo attempt on record. The database was restored from a backup, which knows of none after it."
+        never = "\nNo attempt so far: the provider has not been called."
+        to.print(forgotten if row["reason"] == "restored" else never)
         return
     to.print(f"\nAttempts ({row['attempt_count']} counted since it was last planned):")
     table = Columns(to, "started", "took", "outcome", "reason", "generation", "worker", "provider's id")

@@ -13,6 +13,7 @@ from typing import Any
 from notifier.domain.errors import SettingsError
 from notifier.domain.event import Event
 from notifier.domain.notification import NotificationRow, State
+from notifier.domain.restore import NOTHING_LOST, REASON_RESTORED, Doubt, LostTime
 
 LOGGED_IN = "user.logged_in"
 REASON_ERASED = "erased"
@@ -84,7 +85,10 @@ class UserState:
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """A new decision and the place it goes to: scheduled, pending, or closed at once (canceled, skipped)."""
+    """A new decision and the place it goes to: scheduled, pending, or closed at once (canceled, skipped).
+
+    `doubt`: it may have been decided before, and sent, in a time the database has forgotten.
+    """
 
     kind: str
     decided_at: datetime
@@ -95,6 +99,7 @@ class Creation:
     state: State
     reason: str | None = None
     decided_by: str | None = None
+    doubt: Doubt | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,14 @@ class Plan:
     cancel: tuple[NotificationRow, ...]
 
 
-def plan(event: Event, occurred_at: datetime, user: UserState, journeys: Journeys, now: datetime) -> Plan:
+def plan(
+    event: Event,
+    occurred_at: datetime,
+    user: UserState,
+    journeys: Journeys,
+    now: datetime,
+    lost: LostTime = NOTHING_LOST,
+) -> Plan:
     """Decide what `event` means. `now` is business time read under the user lock.
 
     Order is that of `occurred_at`, never of arrival; a tie goes to the canceling event.
@@ -115,7 +127,7 @@ def plan(event: Event, occurred_at: datetime, user: UserState, journeys: Journey
     asked = [kind for kind in journeys.kinds.values() if kind.on == event.type]
     wanted = [] if user.erased else [kind for kind in asked if kind.name not in known]
     return Plan(
-        create=tuple(_create(kind, event, occurred_at, user, now) for kind in wanted),
+        create=tuple(_create(kind, event, occurred_at, user, now, lost) for kind in wanted),
         existing=tuple(known[kind.name] for kind in asked if kind.name in known),
         cancel=tuple(row for row in user.notifications if concerns(event.type, occurred_at, row)),
     )
@@ -176,12 +188,17 @@ def replan(
     return None
 
 
-def _create(kind: Kind, event: Event, occurred_at: datetime, user: UserState, now: datetime) -> Creation:
+def _create(
+    kind: Kind, event: Event, occurred_at: datetime, user: UserState, now: datetime, lost: LostTime
+) -> Creation:
     due_at = occurred_at + kind.delay
     cancel_from = occurred_at + kind.cancel_grace
     state, reason, decided_by = State.SCHEDULED, None, None
     stopping = stopped_by(kind.cancel_on, cancel_from, user.last_seen)
-    if stopping is not None:
+    doubt = lost.doubt(occurred_at, due_at)
+    if doubt is not None:  # whatever stands against it now, it may have been sent: no rule can say that it never was
+        state, reason = State.PENDING, REASON_RESTORED
+    elif stopping is not None:
         state, reason, decided_by = stopping.state, stopping.reason, stopping.decided_by
     elif now - occurred_at > kind.max_age:
         state, reason, decided_by = State.SKIPPED, REASON_TOO_OLD, "rule:max_age"
@@ -199,6 +216,7 @@ def _create(kind: Kind, event: Event, occurred_at: datetime, user: UserState, no
         state=state,
         reason=reason,
         decided_by=decided_by,
+        doubt=doubt,
     )
 
 

@@ -16,11 +16,11 @@ from notifier.coordination.wakeup import Wakeup
 from notifier.domain.errors import Busy, Invalid, KeyReused
 from notifier.domain.event import Event
 from notifier.domain.journey import Journeys, Plan, Seen, UserState, cancel_reason, concerns, plan
-from notifier.domain.notification import NotificationRow
+from notifier.domain.notification import NotificationRow, State
 from notifier.failpoints import Point, reach
 from notifier.ids import new_id
 from notifier.ingest.answer import build_answer
-from notifier.store import events, installation, moves, outbox, users
+from notifier.store import events, moves, outbox, restores, users
 from notifier.store.database import Connection, Database
 
 CANCEL_ROUNDS_MAX = 20  # repeats while a row keeps coming back; once is nearly always enough
@@ -73,13 +73,13 @@ async def _decide(
     user_ids = [event.user_id for event in group]
     await users.lock(conn, user_ids)
     await reach(Point.INGEST_AFTER_LOCK)
-    now = await installation.business_now(conn)
+    now, lost = await restores.now_and_lost_time(conn)
     at = {event.user_id: event.occurred_at or now for event in group}
     profiles = [(e.user_id, at[e.user_id], e.profile) for e in group if not e.profile.is_empty]
     if profiles:
         await users.merge(conn, profiles)
     states = await _read_users(conn, user_ids)
-    plans = {e.user_id: plan(e, at[e.user_id], states[e.user_id], door.journeys, now) for e in group}
+    plans = {e.user_id: plan(e, at[e.user_id], states[e.user_id], door.journeys, now, lost) for e in group}
     meaningful = [e for e in group if e.type in door.journeys.event_types and not states[e.user_id].erased]
     if meaningful:
         seen = [(e.user_id, e.type, Seen(at[e.user_id], e.ref)) for e in meaningful]
@@ -101,7 +101,7 @@ async def _decide(
     closed = [
         (decision.creation.state.value, decision.creation.reason)
         for decision in created.values()
-        if decision.creation.reason is not None
+        if decision.creation.reason is not None and decision.creation.state is not State.PENDING
     ]
     for event, _, answer in answers:
         closed += [("canceled", cancel_reason(event.type))] * len(answer["canceled"])

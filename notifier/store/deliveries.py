@@ -53,6 +53,8 @@ class Claim:
     erased: bool
     data: dict[str, Any]
     recovered: bool
+    restored: bool
+    called_off_by: str | None  # type of the event that stops it; looked for only where a restore put it in doubt
 
     @property
     def in_doubt(self) -> bool:
@@ -86,8 +88,14 @@ _CLAIM_READ = """
            extract(epoch FROM now() - c.doubt_since)::float8 AS doubt_age_s,
            extract(epoch FROM now() - c.entered_at)::float8 AS open_for_s,
            extract(epoch FROM notifier.now() - o.due_at)::float8 AS due_late_s,
-           (SELECT s.reason FROM suppressions s WHERE s.address = lower(c.recipient)) AS suppressed
-      FROM c, LATERAL (SELECT o.data, o.due_at FROM outbox o WHERE o.id = c.id LIMIT 1) AS o
+           (SELECT s.reason FROM suppressions s WHERE s.address = lower(c.recipient)) AS suppressed,
+           coalesce(c.reason = 'restored', false) AS restored,
+           CASE WHEN c.reason = 'restored'
+                THEN (SELECT l.event_type FROM last_seen l
+                       WHERE l.user_id = c.user_id AND l.event_type = ANY (o.cancel_on) AND l.seen_at >= o.cancel_from
+                       ORDER BY l.event_type LIMIT 1) END AS called_off_by
+      FROM c, LATERAL (SELECT o.data, o.due_at, o.cancel_on, o.cancel_from
+                         FROM outbox o WHERE o.id = c.id LIMIT 1) AS o
 """
 _NOT_HELD = """
     NOT EXISTS (SELECT FROM switches w WHERE w.name IN ('pause', $7) AND w.expires_at > notifier.now())
@@ -210,6 +218,8 @@ def _claim(row: Row, *, recovered: bool) -> Claim:
         erased=row["erased"],
         data=json.loads(row["data"]),
         recovered=recovered,
+        restored=row["restored"],
+        called_off_by=row["called_off_by"],
     )
 
 

@@ -56,12 +56,20 @@ async def schedule_again(conn: Connection, notification: UUID, generation: int, 
 
 
 # Recipient, locale and template stay empty: the next claim freezes them anew. Attempts and waits begin at 0.
+# What had ended before a restore may have been retried, and sent, after the backup: under the same key it is in doubt.
 RETRY_OWED = """
     WITH m AS (
         DELETE FROM settlements WHERE id = $1 AND generation = $2 AND state = $3
-        RETURNING id, user_id, kind, generation, resend_number)
-    INSERT INTO deliveries (id, user_id, kind, next_attempt_at, generation, resend_number)
-    SELECT id, user_id, kind, notifier.now(), generation + 1, resend_number + $4::int FROM m
+        RETURNING id, user_id, kind, generation, resend_number, settled_at, provider),
+    lost AS (
+        SELECT r.at, r.account FROM m, restores r WHERE r.made_at > m.settled_at AND $4::int = 0
+         ORDER BY r.at LIMIT 1)
+    INSERT INTO deliveries (id, user_id, kind, next_attempt_at, generation, resend_number, doubt_since, provider,
+                            reason)
+    SELECT m.id, m.user_id, m.kind, notifier.now(), m.generation + 1, m.resend_number + $4::int,
+           lost.at, CASE WHEN lost.at IS NOT NULL THEN coalesce(m.provider, lost.account) END,
+           CASE WHEN lost.at IS NOT NULL THEN 'restored' END
+      FROM m LEFT JOIN lost ON true
     RETURNING id
 """
 

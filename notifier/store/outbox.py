@@ -26,9 +26,10 @@ class Decision:
 DECIDE = """
     WITH n AS MATERIALIZED (
         SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::timestamptz[],
-                             $7::text[], $8::timestamptz[], $9::text[], $10::text[], $11::text[], $12::text[])
+                             $7::text[], $8::timestamptz[], $9::text[], $10::text[], $11::text[], $12::text[],
+                             $13::timestamptz[], $14::text[])
                AS t (id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data,
-                     state, reason, ended_by)
+                     state, reason, ended_by, doubt_since, account)
          ORDER BY user_id, kind),
     o AS (
         INSERT INTO outbox (id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data)
@@ -42,8 +43,8 @@ DECIDE = """
         INSERT INTO scheduled_sends (id, user_id, kind, due_at)
         SELECT id, user_id, kind, due_at FROM p WHERE state = 'scheduled'),
     d AS (
-        INSERT INTO deliveries (id, user_id, kind, next_attempt_at)
-        SELECT id, user_id, kind, notifier.now() FROM p WHERE state = 'pending'),
+        INSERT INTO deliveries (id, user_id, kind, next_attempt_at, doubt_since, provider, reason)
+        SELECT id, user_id, kind, notifier.now(), doubt_since, account, reason FROM p WHERE state = 'pending'),
     c AS (
         INSERT INTO settlements (id, user_id, kind, state, reason, decided_by, generation)
         SELECT id, user_id, kind, state, reason, ended_by, 0 FROM p WHERE state IN ('canceled', 'skipped'))
@@ -70,6 +71,8 @@ async def decide(conn: Connection, decisions: Sequence[Decision]) -> set[UUID]:
         [c.state.value for c in made],
         [c.reason for c in made],
         [c.decided_by for c in made],
+        [c.doubt.since if c.doubt else None for c in made],
+        [c.doubt.account if c.doubt else None for c in made],
     )
     return {row["id"] for row in found}
 

@@ -12,9 +12,11 @@ from typing import assert_never
 
 from notifier import observe
 from notifier.clock import boot_clock
+from notifier.domain.journey import cancel_reason
 from notifier.domain.message import Template, TemplateBroken, render
 from notifier.domain.notification import Settlement, State, may_repeat, settle, stopped_by_rule
 from notifier.domain.provider_key import provider_key
+from notifier.domain.restore import REASON_RESTORED
 from notifier.domain.retry import RetryPolicy
 from notifier.failpoints import Point, is_armed, reach
 from notifier.runtime import Runtime
@@ -124,6 +126,8 @@ class Deliverer:
             return stopped_by_rule("erased", doubt, State.CANCELED)
         if doubt and not self._may_repeat(claim):
             return Settlement(State.UNCERTAIN, self._why_not_again(claim), True, counted=False)
+        if claim.called_off_by is not None:  # the answer to that event may have promised it, and was lost
+            return stopped_by_rule(cancel_reason(claim.called_off_by), doubt, State.CANCELED)
         if claim.attempts > self.policy.attempts_max:
             return stopped_by_rule("attempts_exhausted", doubt, State.FAILED)
         if claim.recipient is None:
@@ -144,6 +148,8 @@ class Deliverer:
 
     def _why_not_again(self, claim: Claim) -> str:
         traits = self.provider.traits
+        if claim.restored:
+            return REASON_RESTORED
         if not traits.has_keys:
             return "no_provider_key"
         return "provider_changed" if claim.provider != traits.account else "window_passed"

@@ -43,6 +43,7 @@ def test_the_family_is_complete() -> None:
         *("notifications list", "notifications show", "notifications cancel", "notifications retry"),
         *("notifications resolve", "switch list", "switch set", "switch show", "switch end", "events send"),
         *("doctor", "status", "run", "migrate", "api", "worker", "scheduler", "mock-provider"),
+        "restored",
     }
 
 

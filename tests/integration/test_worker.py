@@ -28,7 +28,7 @@ from notifier.domain.provider_key import provider_key
 from notifier.journeys import load_templates
 from notifier.runtime import Runtime, background, open_runtime, way_out
 from notifier.settings import Settings
-from notifier.store import deliveries
+from notifier.store import deliveries, restores
 from notifier.store.deliveries import Claim, Claimant
 from notifier.store.results import Result
 from notifier.worker.breaker import Breaker
@@ -260,6 +260,40 @@ async def test_a_doubt_is_not_asked_away_at_another_account(bench: Bench) -> Non
     assert told(row) == ("uncertain", "provider_changed", 2)
     assert row["provider"] == "mock:another"
     assert await bench.calls() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "elsewhere", "ended"),
+    [
+        ({}, False, ("sent", None, 1)),
+        ({"mock_window_s": 60}, False, ("uncertain", "restored", 1)),
+        ({"mock_family": "none"}, False, ("uncertain", "restored", 1)),
+        ({}, True, ("uncertain", "restored", 1)),
+    ],
+)
+async def test_what_a_restore_put_in_doubt_is_repeated_or_left_to_a_person(
+    database_url: str, tmp_path: Path, settings: dict[str, Any], elsewhere: bool, ended: tuple[Any, ...]
+) -> None:
+    async with a_bench(database_url, tmp_path, **settings) as bench:
+        await bench.rig.accept(SIGNUP, "ada", ago(minutes=5))
+        account = "mock:another" if elsewhere else bench.provider.traits.account
+        async with bench.runtime.database.connection() as conn:
+            assert await restores.doubt_open(conn, ago(minutes=2), account) == 1
+        [row] = await bench.work_off()
+        assert told(row) == ended
+        assert len(await bench.calls()) == (ended[0] == "sent")
+
+
+async def test_a_login_stops_what_only_a_restore_put_in_doubt(bench: Bench) -> None:
+    await bench.rig.accept(SIGNUP, "ada", ago(days=4))
+    async with bench.runtime.database.connection() as conn:
+        await restores.doubt_open(conn, ago(minutes=2), bench.provider.traits.account)
+    answer = await bench.rig.accept(LOGIN, "ada")
+    assert [row["kind"] for row in answer["too_late"]] == ["followup"]
+    followup, onboarding = await bench.work_off(2)
+    assert told(followup) == ("uncertain", "login", 1)
+    assert told(onboarding) == ("sent", None, 1)
+    assert len(await bench.mock.inbox()) == 1
 
 
 async def test_without_doubt_another_account_may_send_it(bench: Bench) -> None:

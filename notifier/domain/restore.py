@@ -1,0 +1,57 @@
+"""A restore from a backup: which notifications may have been sent in the time the database has forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+REASON_RESTORED = "restored"
+EARLY = timedelta(minutes=5)  # an event may reach us so much later than it occurred
+SEVERAL_ACCOUNTS = "several"  # no account is called so: nothing is ever repeated there
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """The database was brought back to `at` (real time); what it took later it has forgotten.
+
+    `events_from`, `events_until`: business time of events that may have been taken and forgotten.
+    `account`: the provider account that the mails of the lost time went to.
+    """
+
+    at: datetime
+    made_at: datetime
+    events_from: datetime
+    events_until: datetime
+    account: str
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """The earliest real time at which a mail may have been taken, and by which account."""
+
+    since: datetime
+    account: str
+
+
+@dataclass(frozen=True, slots=True)
+class LostTime:
+    """All that was ever lost. `ahead`: how far business time is ahead of real time, now; it was never more then."""
+
+    restores: tuple[Restore, ...] = ()
+    ahead: timedelta = timedelta(0)
+
+    def doubt(self, decided_at: datetime, due_at: datetime) -> Doubt | None:
+        """Whether a notification decided only now may have been decided, and sent, before; None: it surely was not.
+
+        Nothing is ever sent before it is due, nor was this one before the backup, which does not know it.
+        """
+        assert decided_at <= due_at
+        found = [r for r in self.restores if r.events_from <= decided_at and due_at <= r.events_until]
+        if not found:
+            return None
+        accounts = {restore.account for restore in found}
+        since = max(min(restore.at for restore in found), due_at - self.ahead)
+        return Doubt(since, accounts.pop() if len(accounts) == 1 else SEVERAL_ACCOUNTS)
+
+
+NOTHING_LOST = LostTime()
