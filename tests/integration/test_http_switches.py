@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from notifier.http.documents import AuditOut, InvariantsOut, SwitchesOut, SwitchOut
+from notifier.http.documents import AuditOut, SwitchesOut, SwitchOut
 from tests.support.api import Api
 
 ON = {"owner": "ops", "reason": "provider trouble", "ttl_s": 60}

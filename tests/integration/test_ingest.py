@@ -243,6 +243,7 @@ async def test_each_field_is_that_of_the_newest_event_that_names_it(
 async def test_a_row_that_comes_back_between_the_cancels_is_stopped_after_all(rig: Rig) -> None:
     """A give-back commits after the second cancel read the row as claimed and before the answer is made."""
     before = observe.CANCEL_REPEATS._value.get()
+    left_standing = observe.answers_left_standing()
     for attempt in range(5):
         first, second = sorted([f"a{attempt}", f"b{attempt}"])
         for user in (first, second):
@@ -259,6 +260,7 @@ async def test_a_row_that_comes_back_between_the_cancels_is_stopped_after_all(ri
         for answer in await logins:
             assert [row["kind"] for row in answer["canceled"]] == ["followup"], answer
             assert answer["too_late"] == []
+        assert observe.answers_left_standing() == left_standing, "what /v1/invariants calls A1"
         if observe.CANCEL_REPEATS._value.get() > before:
             return
     raise AssertionError("the give-back never fell between the cancel and the answer")
