@@ -1,6 +1,6 @@
 """What must never be: counts of violations, cheap enough to ask of a running installation.
 
-Each looks at the newest rows only (20 000 of a table), in one snapshot: every move between the places is one
+Each looks at the newest rows only (10 000 of a table), in one snapshot: every move between the places is one
 statement, so a row on its way is never counted as lost or doubled. A look-up is a sub-select with its own LIMIT and
 never an EXISTS, which the planner may turn into a join over the whole of a large table.
 """
@@ -16,12 +16,12 @@ from notifier.settings import Settings
 from notifier.store.database import Connection, Row
 
 DOUBLED_OR_LOST = """
-    SELECT (SELECT count(*) FROM (SELECT s.id FROM scheduled_sends s ORDER BY s.id DESC LIMIT 20000) AS s
+    SELECT (SELECT count(*) FROM (SELECT s.id FROM scheduled_sends s ORDER BY s.id DESC LIMIT 10000) AS s
              WHERE num_nonnulls((SELECT d.id FROM deliveries d WHERE d.id = s.id LIMIT 1),
                                 (SELECT t.id FROM settlements t WHERE t.id = s.id LIMIT 1)) > 0)
-         + (SELECT count(*) FROM (SELECT d.id FROM deliveries d ORDER BY d.id DESC LIMIT 20000) AS d
+         + (SELECT count(*) FROM (SELECT d.id FROM deliveries d ORDER BY d.id DESC LIMIT 10000) AS d
              WHERE (SELECT t.id FROM settlements t WHERE t.id = d.id LIMIT 1) IS NOT NULL)
-         + (SELECT count(*) FROM (SELECT o.id FROM outbox o ORDER BY o.id DESC LIMIT 20000) AS o
+         + (SELECT count(*) FROM (SELECT o.id FROM outbox o ORDER BY o.id DESC LIMIT 10000) AS o
              WHERE coalesce((SELECT t.id FROM settlements t WHERE t.id = o.id LIMIT 1),
                             (SELECT d.id FROM deliveries d WHERE d.id = o.id LIMIT 1),
                             (SELECT s.id FROM scheduled_sends s WHERE s.id = o.id LIMIT 1)) IS NULL)
@@ -40,15 +40,15 @@ PROMISED_AND_MISSING = """
     SELECT (SELECT count(*)
               FROM (SELECT e.user_id, e.answer FROM events e
                      WHERE e.ctid >= (SELECT format('(%s,0)',
-                                                    greatest(0, pg_relation_size('events') / 8192 - 4000))::tid)
-                       AND e.answer IS NOT NULL LIMIT 20000) AS e,
+                                                    greatest(0, pg_relation_size('events') / 8192 - 2000))::tid)
+                       AND e.answer IS NOT NULL LIMIT 10000) AS e,
                    json_to_recordset(e.answer -> 'notifications') AS n (id uuid, kind text)
              WHERE (SELECT o.id FROM outbox o
                      WHERE o.id = n.id AND o.user_id = e.user_id AND o.kind = n.kind LIMIT 1) IS NULL)
          + (SELECT count(*)
               FROM unnest(ARRAY['canceled', 'skipped', 'failed', 'uncertain']) AS x (state),
                    LATERAL (SELECT t.reason FROM settlements t
-                             WHERE t.state = x.state AND t.state <> 'sent' ORDER BY t.id DESC LIMIT 5000) AS t
+                             WHERE t.state = x.state AND t.state <> 'sent' ORDER BY t.id DESC LIMIT 2500) AS t
              WHERE coalesce(t.reason, '') = '')
 """
 
@@ -62,7 +62,7 @@ async def promised_and_missing(conn: Connection) -> int:
 ACCEPTED_TWICE = """
     SELECT count(*)
       FROM (SELECT FROM (SELECT a.notification_id, a.resend_number, a.outcome, a.provider_message_id FROM attempts a
-                          ORDER BY a.notification_id DESC LIMIT 20000) AS a
+                          ORDER BY a.notification_id DESC LIMIT 10000) AS a
              WHERE a.outcome = 'accepted'
              GROUP BY a.notification_id, a.resend_number HAVING count(DISTINCT a.provider_message_id) > 1) AS twice
 """
@@ -77,7 +77,7 @@ async def accepted_twice(conn: Connection) -> int:
 CANCELED_AND_CALLED = """
     SELECT count(*)
       FROM (SELECT t.id, t.settled_at, t.resend_number FROM settlements t
-             WHERE t.state = 'canceled' ORDER BY t.id DESC LIMIT 20000) AS t
+             WHERE t.state = 'canceled' ORDER BY t.id DESC LIMIT 10000) AS t
      WHERE (SELECT a.notification_id FROM attempts a
              WHERE a.notification_id = t.id
                AND (a.started_at > t.settled_at
@@ -96,18 +96,18 @@ async def canceled_and_called(conn: Connection) -> int:
 UNASKED = """
     SELECT (SELECT count(DISTINCT a.id)
               FROM (SELECT a.notification_id AS id, a.outcome FROM attempts a
-                     ORDER BY a.notification_id DESC LIMIT 20000) AS a
+                     ORDER BY a.notification_id DESC LIMIT 10000) AS a
              WHERE a.outcome IN ('accepted', 'duplicate')
                AND (SELECT o.id FROM outbox o WHERE o.id = a.id LIMIT 1) IS NULL)
          + (SELECT count(*)
-              FROM (SELECT t.id, t.state FROM settlements t ORDER BY t.id DESC LIMIT 20000) AS t
+              FROM (SELECT t.id, t.state FROM settlements t ORDER BY t.id DESC LIMIT 10000) AS t
              WHERE t.state = 'sent'
                AND (SELECT o.id FROM outbox o WHERE o.id = t.id LIMIT 1) IS NULL
                AND (SELECT a.notification_id FROM attempts a
                      WHERE a.notification_id = t.id AND a.outcome IN ('accepted', 'duplicate') LIMIT 1) IS NULL)
          + (SELECT count(*)
               FROM (SELECT o.user_id, o.taken_at, substr(o.decided_by, 7) AS ref, o.decided_by FROM outbox o
-                     ORDER BY o.id DESC LIMIT 20000) AS o
+                     ORDER BY o.id DESC LIMIT 10000) AS o
              WHERE o.decided_by LIKE 'event:%' AND o.taken_at > now() - interval '7 days'
                AND (SELECT e.id FROM events e
                      WHERE e.source = split_part(o.ref, '/', 1) AND e.id = substr(o.ref, strpos(o.ref, '/') + 1)
@@ -125,7 +125,7 @@ async def unasked(conn: Connection) -> int:
 SENT_AND_RECORD_DIFFER = """
     SELECT (SELECT count(*)
               FROM (SELECT t.id, t.state, t.evidence, t.resend_number FROM settlements t
-                     ORDER BY t.id DESC LIMIT 20000) AS t
+                     ORDER BY t.id DESC LIMIT 10000) AS t
              WHERE t.state = 'sent' AND t.evidence <> 'operator'
                AND (SELECT o.id FROM outbox o WHERE o.id = t.id LIMIT 1) IS NOT NULL
                AND (SELECT a.notification_id FROM attempts a
@@ -134,13 +134,13 @@ SENT_AND_RECORD_DIFFER = """
          + (SELECT count(*)
               FROM unnest(ARRAY['skipped', 'failed']) AS x (state),
                    LATERAL (SELECT t.id, t.resend_number FROM settlements t
-                             WHERE t.state = x.state AND t.state <> 'sent' ORDER BY t.id DESC LIMIT 10000) AS t
+                             WHERE t.state = x.state AND t.state <> 'sent' ORDER BY t.id DESC LIMIT 5000) AS t
              WHERE (SELECT a.notification_id FROM attempts a
                      WHERE a.notification_id = t.id AND a.resend_number = t.resend_number
                        AND a.outcome IN ('accepted', 'duplicate') LIMIT 1) IS NOT NULL)
          + (SELECT count(DISTINCT a.id)
               FROM (SELECT a.notification_id AS id, a.resend_number, a.outcome FROM attempts a
-                     ORDER BY a.notification_id DESC LIMIT 20000) AS a
+                     ORDER BY a.notification_id DESC LIMIT 10000) AS a
              WHERE a.outcome IN ('accepted', 'duplicate')
                AND a.resend_number > coalesce(
                        (SELECT t.resend_number FROM settlements t WHERE t.id = a.id LIMIT 1),

@@ -257,10 +257,11 @@ async def test_a_row_that_comes_back_between_the_cancels_is_stopped_after_all(ri
             logins = asyncio.gather(rig.accept(LOGIN, held.user_id), rig.accept(LOGIN, late.user_id))
             await until(lambda: _waits(rig), "the second cancel waits for the held row")
             assert await rig.settle("w1", [late], NOT_BEGUN) == 1
-        for answer in await logins:
+        answers = await logins
+        assert observe.answers_left_standing() == left_standing, "what /v1/invariants calls A1"
+        for answer in answers:
             assert [row["kind"] for row in answer["canceled"]] == ["followup"], answer
             assert answer["too_late"] == []
-        assert observe.answers_left_standing() == left_standing, "what /v1/invariants calls A1"
         if observe.CANCEL_REPEATS._value.get() > before:
             return
     raise AssertionError("the give-back never fell between the cancel and the answer")
