@@ -16,6 +16,7 @@ from notifier.runtime import Runtime
 from notifier.store import invariants
 from notifier.store.database import Connection
 from notifier.store.invariants import Suspects
+from notifier.store.notifications import WALK_IN_ORDER
 from providers.base import Family
 
 RULES: Mapping[str, str] = {
@@ -49,13 +50,15 @@ class Judge:
     async def count(self) -> dict[str, int]:
         """Rule → live violations, for the rules that are counted; sets their gauges."""
         async with self._one:
-            async with self.runtime.database.connection() as conn:
+            async with self.runtime.database.transaction() as conn:
+                await conn.execute(WALK_IN_ORDER)
                 counted = await self._on_record(conn)
                 sends, claims = await self._late(conn)
             if sends.rows or claims.rows:
                 await asyncio.sleep(self.second_look_s)
-                async with self.runtime.database.connection() as conn:
-                    sends_after, claims_after = await self._late(conn, (sends.at or claims.at))
+                async with self.runtime.database.transaction() as conn:
+                    await conn.execute(WALK_IN_ORDER)
+                    sends_after, claims_after = await self._late(conn, sends.at or claims.at)
                 counted |= {"I4": sends_after.among(sends), "I7": claims_after.among(claims)}
             else:
                 counted |= {"I4": 0, "I7": 0}

@@ -2,7 +2,8 @@
 
 Each looks at the newest rows only (10 000 of a table), in one snapshot: every move between the places is one
 statement, so a row on its way is never counted as lost or doubled. A look-up is a sub-select with its own LIMIT and
-never an EXISTS, which the planner may turn into a join over the whole of a large table.
+never an EXISTS, which the planner may turn into a join over the whole of a large table. Where that matters the caller
+says WALK_IN_ORDER in a transaction first: a plan made while the tables were small would collect and sort.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from uuid import UUID
 
 from notifier.settings import Settings
 from notifier.store.database import Connection, Row
+
+_LAST_ID = UUID(int=2**128 - 1)
 
 DOUBLED_OR_LOST = """
     SELECT (SELECT count(*) FROM (SELECT s.id FROM scheduled_sends s ORDER BY s.id DESC LIMIT 10000) AS s
@@ -34,6 +37,7 @@ async def doubled_or_lost(conn: Connection) -> int:
     return found
 
 
+# Of each state the newest, found by (state, id): with `state = …` the planner may walk all ids to find a rare state.
 # Nothing orders events by time, and an index for that alone would cost every event: the last pages of the table hold
 # the newest, as long as nothing is deleted from it, and some of the newest after that.
 PROMISED_AND_MISSING = """
@@ -47,15 +51,16 @@ PROMISED_AND_MISSING = """
                      WHERE o.id = n.id AND o.user_id = e.user_id AND o.kind = n.kind LIMIT 1) IS NULL)
          + (SELECT count(*)
               FROM unnest(ARRAY['canceled', 'skipped', 'failed', 'uncertain']) AS x (state),
-                   LATERAL (SELECT t.reason FROM settlements t
-                             WHERE t.state = x.state AND t.state <> 'sent' ORDER BY t.id DESC LIMIT 2500) AS t
-             WHERE coalesce(t.reason, '') = '')
+                   LATERAL (SELECT t.state, t.reason FROM settlements t
+                             WHERE t.state <> 'sent' AND (t.state, t.id) <= (x.state, $1::uuid)
+                             ORDER BY t.state DESC, t.id DESC LIMIT 2500) AS t
+             WHERE t.state = x.state AND coalesce(t.reason, '') = '')
 """
 
 
 async def promised_and_missing(conn: Connection) -> int:
     """I1: notifications that an answer names and nobody decided, and ends other than `sent` without a reason."""
-    found: int = await conn.fetchval(PROMISED_AND_MISSING)
+    found: int = await conn.fetchval(PROMISED_AND_MISSING, _LAST_ID)
     return found
 
 
@@ -76,9 +81,11 @@ async def accepted_twice(conn: Connection) -> int:
 
 CANCELED_AND_CALLED = """
     SELECT count(*)
-      FROM (SELECT t.id, t.settled_at, t.resend_number FROM settlements t
-             WHERE t.state = 'canceled' ORDER BY t.id DESC LIMIT 10000) AS t
-     WHERE (SELECT a.notification_id FROM attempts a
+      FROM (SELECT t.id, t.state, t.settled_at, t.resend_number FROM settlements t
+             WHERE t.state <> 'sent' AND (t.state, t.id) <= ('canceled', $1::uuid)
+             ORDER BY t.state DESC, t.id DESC LIMIT 10000) AS t
+     WHERE t.state = 'canceled'
+       AND (SELECT a.notification_id FROM attempts a
              WHERE a.notification_id = t.id
                AND (a.started_at > t.settled_at
                     OR (a.outcome IN ('accepted', 'duplicate') AND a.resend_number = t.resend_number))
@@ -88,7 +95,7 @@ CANCELED_AND_CALLED = """
 
 async def canceled_and_called(conn: Connection) -> int:
     """I3: canceled, and yet accepted, or called for afterwards."""
-    found: int = await conn.fetchval(CANCELED_AND_CALLED)
+    found: int = await conn.fetchval(CANCELED_AND_CALLED, _LAST_ID)
     return found
 
 
@@ -133,9 +140,11 @@ SENT_AND_RECORD_DIFFER = """
                        AND a.outcome IN ('accepted', 'duplicate') LIMIT 1) IS NULL)
          + (SELECT count(*)
               FROM unnest(ARRAY['skipped', 'failed']) AS x (state),
-                   LATERAL (SELECT t.id, t.resend_number FROM settlements t
-                             WHERE t.state = x.state AND t.state <> 'sent' ORDER BY t.id DESC LIMIT 5000) AS t
-             WHERE (SELECT a.notification_id FROM attempts a
+                   LATERAL (SELECT t.id, t.state, t.resend_number FROM settlements t
+                             WHERE t.state <> 'sent' AND (t.state, t.id) <= (x.state, $1::uuid)
+                             ORDER BY t.state DESC, t.id DESC LIMIT 5000) AS t
+             WHERE t.state = x.state
+               AND (SELECT a.notification_id FROM attempts a
                      WHERE a.notification_id = t.id AND a.resend_number = t.resend_number
                        AND a.outcome IN ('accepted', 'duplicate') LIMIT 1) IS NOT NULL)
          + (SELECT count(DISTINCT a.id)
@@ -151,7 +160,7 @@ SENT_AND_RECORD_DIFFER = """
 
 async def sent_and_record_differ(conn: Connection) -> int:
     """I6: sent without an accepted call, accepted but closed as not sent, or accepted under a key not yet made."""
-    found: int = await conn.fetchval(SENT_AND_RECORD_DIFFER)
+    found: int = await conn.fetchval(SENT_AND_RECORD_DIFFER, _LAST_ID)
     return found
 
 
