@@ -46,10 +46,20 @@ async def why_not_sent(settings: Settings, api: Api, found: Mapping[str, Any], a
         why = f"{last['outcome']}, {last['reason']}" if last["reason"] else last["outcome"]
         text = f"{kind} is {state}: {found['provider']} was called {len(calls)} times and did not take it ({why})"
         return failed(ABOUT, text, _provider_todo(settings, around))
-    if (switch := await asyncio.to_thread(_holding, api, kind, settings.provider)) is not None:
+    if (switch := await asyncio.to_thread(holding, api, kind, settings.provider)) is not None:
         text = f"{kind} is {state}: held back by the switch {switch['name']} (by {switch['owner']})"
         return failed(ABOUT, text, f"if that is over: `notifier switch end {switch['name']}`")
     return await _workers(settings, found, around)
+
+
+def holding(api: Api, kind: str, provider: str) -> dict[str, Any] | None:
+    """The switch that holds this kind back, if the key may read them."""
+    names = ("pause", f"pause:{kind.partition('@')[0]}", f"pause:provider:{provider}")
+    try:
+        told = api.get(path("switches")).body["switches"]
+    except (Refused, NotReady, SettingsError):
+        return None
+    return next((switch for switch in told if switch["name"] in names), None)
 
 
 async def _workers(settings: Settings, found: Mapping[str, Any], around: Surroundings) -> Finding:
@@ -81,16 +91,6 @@ def _provider_todo(settings: Settings, around: Surroundings) -> str:
             f"does the mock provider answer at {around.mock_url}, and has it faults on? Start `notifier mock-provider`"
         )
     return f"look at the provider ({settings.provider}): see above"
-
-
-def _holding(api: Api, kind: str, provider: str) -> dict[str, Any] | None:
-    """The switch that holds this kind back, if the key may read them."""
-    names = ("pause", f"pause:{kind.partition('@')[0]}", f"pause:provider:{provider}")
-    try:
-        told = api.get(path("switches")).body["switches"]
-    except (Refused, NotReady, SettingsError):
-        return None
-    return next((switch for switch in told if switch["name"] in names), None)
 
 
 @dataclass(frozen=True, slots=True)

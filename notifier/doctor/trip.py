@@ -14,15 +14,16 @@ from urllib.parse import quote
 from urllib.request import ProxyHandler, build_opener
 
 from notifier.client.api import Answer, Api, Refused, path
+from notifier.doctor import held_up
 from notifier.doctor.finding import Finding, failed, ok, skipped
-from notifier.doctor.held_up import Surroundings, why_not_sent
+from notifier.doctor.held_up import Surroundings
 from notifier.domain.errors import NotReady, SettingsError
 from notifier.domain.journey import Journeys
 from notifier.settings import Settings
 
 NOBODYS_ADDRESS = "doctor@example.com"
 WAIT_S = 20.0  # long enough for a frozen worker to be missed: three heartbeats and a poll
-WAIT_WITHOUT_WORKER_S = 3.0
+HOPELESS_S = 3.0  # where nobody is known who would send it
 LOOK_S = 0.1
 Broken = (Refused, NotReady, SettingsError)
 
@@ -79,15 +80,17 @@ class Trip:
         yield await self._cancel([row for row in made.values() if row["state"] == "scheduled"])
 
     async def _sent(self, row: dict[str, Any], began: float) -> AsyncGenerator[Finding, None]:
-        wait_s = WAIT_S if "worker" in self.around.live else WAIT_WITHOUT_WORKER_S
-        deadline = began + wait_s + self.settings.poll_s
         try:
+            is_hopeless = "worker" not in self.around.live or await asyncio.to_thread(
+                held_up.holding, self.api, row["kind"], self.settings.provider
+            )
+            deadline = began + (HOPELESS_S if is_hopeless else WAIT_S) + self.settings.poll_s
             found = await self._read(row["id"])
             while found["state"] in ("pending", "sending") and time.monotonic() < deadline:
                 await asyncio.sleep(LOOK_S)
                 found = await self._read(row["id"])
             if found["state"] != "sent":
-                yield await why_not_sent(self.settings, self.api, found, self.around)
+                yield await held_up.why_not_sent(self.settings, self.api, found, self.around)
                 return
         except Broken as error:
             yield failed("trip mail", str(error), _todo_of(error))
