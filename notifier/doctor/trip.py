@@ -81,9 +81,8 @@ class Trip:
 
     async def _sent(self, row: dict[str, Any], began: float) -> AsyncGenerator[Finding, None]:
         try:
-            is_hopeless = "worker" not in self.around.live or await asyncio.to_thread(
-                held_up.holding, self.api, row["kind"], self.settings.provider
-            )
+            switch = await asyncio.to_thread(held_up.holding, self.api, row["kind"], self.settings.provider)
+            is_hopeless = switch is not None or "worker" not in self.around.live
             deadline = began + (HOPELESS_S if is_hopeless else WAIT_S) + self.settings.poll_s
             found = await self._read(row["id"])
             while found["state"] in ("pending", "sending") and time.monotonic() < deadline:

@@ -186,3 +186,13 @@ async def test_a_doctor_who_is_interrupted_erases_as_well(stack: Stack) -> None:
     doctor.send_signal(signal.SIGINT)
     assert await asyncio.wait_for(doctor.wait(), 30) != 0
     await no_trace(stack)
+
+
+async def test_a_worker_that_froze_with_the_mail_in_hand_is_named(stack: Stack) -> None:
+    await stack.start_all(FAILPOINTS="worker.after_claim=freeze", CLAIM_TTL_S="30")
+    done, found = await probe(stack, CLAIM_TTL_S="30")
+    assert (done.code, found["trip mail"]["verdict"]) == (1, "failed")
+    assert "was claimed by" in found["trip mail"]["text"]
+    assert "that worker has not been heard of for 15 s" in found["trip mail"]["text"]
+    [left] = await stack.rows("SELECT email, name, erased_at IS NOT NULL AS erased FROM users")
+    assert (left["email"], left["name"], left["erased"]) == (None, None, True)
