@@ -46,6 +46,9 @@ async def test_nothing_is_counted_where_nothing_is_broken(stack: Stack) -> None:
     """Kills, a frozen scheduler, lost answers, an outage, and days that pass at once, under traffic."""
     await stack.start_all(workers=2)
     await stack.signups(users(300, "waiting"))
+    await stack.rows(
+        "UPDATE workers SET started_at = started_at - interval '1 hour' RETURNING id"
+    )  # old enough to blame
     alarms: list[object] = []
     looks: list[float] = []
     tasks = [asyncio.create_task(watch(stack, alarms, looks)), asyncio.create_task(traffic(stack))]
