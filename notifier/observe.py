@@ -54,6 +54,9 @@ DUE_LATENESS = _histogram("notifier_due_lateness_seconds", "From due_at to the c
 STALE_SETTLES = _counter("notifier_stale_settles_total", "Settles refused because the claim had been lost")
 LOST_RACES = _counter("notifier_lost_races_total", "Moves that found somebody had moved first", "move")
 CANCEL_REPEATS = _counter("notifier_cancel_repeats_total", "Cancels repeated because a row came back in between")
+ANSWERS_LEFT_STANDING = _counter(
+    "notifier_answers_left_standing_total", "Notifications an answer left standing although its event could stop them"
+)
 CLAIMS_RECOVERED = _counter("notifier_claims_recovered_total", "Claims taken over after they ran out")
 INVARIANT_VIOLATIONS = Gauge("notifier_invariant_violations", "Live violations", ["rule"], registry=None)
 BREAKER_OPEN = Gauge("notifier_breaker_open", "Whether this process holds its calls back", registry=None)
@@ -86,6 +89,11 @@ def count_settled(state: str, reason: str | None, number: int = 1) -> None:
 
 
 _reasons: set[str] = set()
+
+
+def answers_left_standing() -> int:
+    """What ANSWERS_LEFT_STANDING has come to in this process."""
+    return int(REGISTRY.get_sample_value("notifier_answers_left_standing_total") or 0)
 
 
 def exposition() -> bytes:

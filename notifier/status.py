@@ -76,7 +76,7 @@ async def _status(conn: Connection, settings: Settings) -> Status:
     processes = await workers.live(conn)
     on = await switches.standing(conn)
     doubled_or_lost = await invariants.doubled_or_lost(conn)
-    overdue = await invariants.overdue_claims(conn, timedelta(seconds=settings.claim_ttl_s + settings.poll_s))
+    overdue = len((await invariants.overdue_claims(conn, invariants.patience(settings), None)).rows)
     return Status(
         open=owed,
         oldest_pending_s=round(oldest_s, 3),

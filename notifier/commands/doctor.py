@@ -19,13 +19,26 @@ MARKS = {
 }
 
 
-def doctor(json: Annotated[bool, typer.Option("--json", help="One document, for programs.")] = False) -> None:
-    """Look at everything this installation stands on, and say what to do. Changes nothing.
+def doctor(
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Let a made-up user sign up, get the mail, log in and be erased; mock only.")
+    ] = False,
+    probe_to: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="The same, with its mail to this address, whatever sends it.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One document, for programs.")] = False,
+) -> None:
+    """Look at everything this installation stands on, and say what to do. Changes nothing, unless asked to --probe.
 
     Settings, journeys and templates, database, Redis, provider, api and its key, processes, clocks, disk and ports.
     Exit 1 when something does not work, 0 when there are at most warnings.
 
+    A probe goes the whole way through the api, workers and provider, each step timed, in half a minute at most while
+    the api answers. It needs a key that may `events read operate`. Its user is erased again.
+
     Example: `notifier doctor`
+
+    Example: `notifier doctor --probe`
     """
     import asyncio
 
@@ -42,7 +55,7 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="One document, for 
             _print(finding, to)
 
     try:
-        asyncio.run(_examine(load(), tell))
+        asyncio.run(_examine(load(), tell, probe, probe_to))
     except SettingsError as error:
         from notifier.doctor.finding import failed
 
@@ -55,11 +68,14 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="One document, for 
     raise typer.Exit(1 if "failed" in worst else 0)
 
 
-async def _examine(settings: Settings, tell: Any) -> None:
+async def _examine(settings: Settings, tell: Any, probe: bool, probe_to: str | None) -> None:
+    from contextlib import aclosing
+
     from notifier.doctor import examine
 
-    async for finding in examine(settings):
-        tell(finding)
+    async with aclosing(examine(settings, probe=probe, probe_to=probe_to)) as findings:
+        async for finding in findings:
+            tell(finding)
 
 
 def _document(finding: Finding) -> dict[str, str]:

@@ -27,8 +27,13 @@ async def check(settings: Settings, *, expected: bool) -> Finding:
             return await _check_smtp(settings)
 
 
+def mock_at(settings: Settings) -> str:
+    """Where the mock provider is: as the settings say, else that of the `run` in DATA_DIR."""
+    return settings.mock_url or noted_url(settings.data_dir, "mock") or settings.mock_address
+
+
 def _check_mock(settings: Settings, expected: bool) -> Finding:
-    url = settings.mock_url or noted_url(settings.data_dir, "mock") or settings.mock_address
+    url = mock_at(settings)
     try:
         with build_opener(ProxyHandler({})).open(f"{url}/healthz", timeout=TIMEOUT_S) as answer:
             answer.read()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from notifier import embedded
 from notifier.client.address import noted_url
-from notifier.doctor import api, database, machine, mails, provider, redis
+from notifier.doctor import api, database, machine, mails, provider, redis, trip
 from notifier.doctor.finding import Finding, failed, ok
 from notifier.domain.errors import SettingsError
 from notifier.domain.journey import Journeys
@@ -16,8 +17,13 @@ from notifier.journeys import load_journeys, load_templates
 from notifier.settings import PREFIX, Settings
 
 
-async def examine(settings: Settings) -> AsyncIterator[Finding]:
-    """Look at everything; each finding comes as soon as it is known. Changes nothing."""
+async def examine(
+    settings: Settings, *, probe: bool = False, probe_to: str | None = None
+) -> AsyncGenerator[Finding, None]:
+    """Look at everything; each finding comes as soon as it is known.
+
+    Changes nothing, unless a `probe` is wanted: then a made-up user makes the whole trip, and `probe_to` gets its mail.
+    """
     named = sorted(PREFIX + name.upper() for name in settings.model_fields_set)
     yield ok("settings", f"set here: {', '.join(named)}" if named else "none is set, all have their defaults")
     run = noted_url(settings.data_dir, "api") is not None
@@ -42,6 +48,11 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
         yield finding
     for finding in machine.check(settings, is_running=run, is_ours=bool(whose)):
         yield finding
+    if probe or probe_to is not None:
+        mock_url = provider.mock_at(settings) if settings.provider == "mock" else None
+        async with aclosing(trip.travel(settings, journeys, live, mock_url, probe_to)) as findings:
+            async for finding in findings:
+                yield finding
 
 
 def _with_databases(settings: Settings) -> tuple[Settings, str]:

@@ -34,7 +34,9 @@ def build_app(runtime: Runtime, ingest: Ingest) -> web.Application:
         keys=Keys(runtime.settings),
         login_webhook=WebhookDoor(runtime.settings, DatabaseClock(runtime.database)),
     )
-    app[health.GAUGES] = health.Gauges()
+    app[invariants.JUDGE] = invariants.Judge(runtime, app[CONTEXT].traits.family)
+    app[health.GAUGES] = health.Gauges(runtime, app[invariants.JUDGE])
+    app.on_cleanup.append(health.rest)
     app.add_routes(
         [
             web.post("/v1/events", events.post_event),

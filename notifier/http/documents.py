@@ -248,7 +248,7 @@ class InvariantOut(_Out):
 
 
 class InvariantsOut(_Out):
-    """Counts over the newest rows, by rule; `violations` is their sum."""
+    """Counts over the newest rows, by rule; `violations` is their sum. `A1` is counted since this process started."""
 
     invariants: dict[str, InvariantOut]
     violations: int

@@ -59,6 +59,20 @@ def build_answer(
     }
 
 
+def left_standing(
+    answer: Mapping[str, Any], event: Event, occurred_at: datetime, standing: Sequence[NotificationRow]
+) -> int:
+    """How many notifications a built answer does not call canceled although its event could have stopped them: none.
+
+    It does not ask how the answer came about, so that it notices when a step of that is missing.
+    """
+    canceled = {item["id"] for item in answer["canceled"]}
+    return sum(
+        row.can_still_be_canceled and str(row.id) not in canceled and concerns(event.type, occurred_at, row)
+        for row in standing
+    )
+
+
 def three_lists(
     canceled: Sequence[NotificationRow], too_late: Sequence[NotificationRow], untouched: Sequence[NotificationRow]
 ) -> dict[str, list[dict[str, Any]]]:

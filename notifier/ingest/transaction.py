@@ -6,7 +6,7 @@ Each step is a statement of its own, because only a new statement sees what a lo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -19,7 +19,7 @@ from notifier.domain.journey import Journeys, Plan, Seen, UserState, cancel_reas
 from notifier.domain.notification import NotificationRow, State
 from notifier.failpoints import Point, reach
 from notifier.ids import new_id
-from notifier.ingest.answer import build_answer
+from notifier.ingest.answer import build_answer, left_standing
 from notifier.store import events, moves, outbox, restores, users
 from notifier.store.database import Connection, Database
 
@@ -50,26 +50,31 @@ async def transact(door: Door, group: Sequence[Event], lock_timeout_s: float) ->
         fresh = [event for event in group if (event.source, event.id) in new]
         known = [event for event in group if (event.source, event.id) not in new]
         outcomes = await _replay(conn, known) if known else {}
-        closed: list[tuple[str, str]] = []
+        decided = _Decided()
         if fresh:
-            answers, closed = await _decide(door, conn, fresh)
-            outcomes |= {key: Accepted(answer, replayed=False) for key, answer in answers.items()}
+            decided = await _decide(door, conn, fresh)
+            outcomes |= {key: Accepted(answer, replayed=False) for key, answer in decided.answers.items()}
             await reach(Point.INGEST_BEFORE_COMMIT)
     if fresh:
-        for state, reason in closed:
+        for state, reason in decided.closed:
             observe.count_settled(state, reason)
+        observe.ANSWERS_LEFT_STANDING.inc(decided.left_standing)
         await reach(Point.INGEST_AFTER_COMMIT)
         door.wakeup.nudge()
     return [outcomes[event.source, event.id] for event in group]
 
 
-async def _decide(
-    door: Door, conn: Connection, group: Sequence[Event]
-) -> tuple[dict[tuple[str, str], dict[str, Any]], list[tuple[str, str]]]:
-    """Lock the users, decide and write. One event per user.
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """The answer per event, (state, reason) of everything that ended by them, and what they wrongly left standing."""
 
-    Gives the answer per event, and (state, reason) of everything that ended by it.
-    """
+    answers: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    closed: list[tuple[str, str]] = field(default_factory=list)
+    left_standing: int = 0
+
+
+async def _decide(door: Door, conn: Connection, group: Sequence[Event]) -> _Decided:
+    """Lock the users, decide and write. One event per user."""
     user_ids = [event.user_id for event in group]
     await users.lock(conn, user_ids)
     await reach(Point.INGEST_AFTER_LOCK)
@@ -105,7 +110,13 @@ async def _decide(
     ]
     for event, _, answer in answers:
         closed += [("canceled", cancel_reason(event.type))] * len(answer["canceled"])
-    return {(event.source, event.id): answer for event, _, answer in answers}, closed
+    return _Decided(
+        answers={(event.source, event.id): answer for event, _, answer in answers},
+        closed=closed,
+        left_standing=sum(
+            left_standing(answer, event, occurred_at, standing[event.user_id]) for event, occurred_at, answer in answers
+        ),
+    )
 
 
 async def _cancel(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from notifier.http.documents import AuditOut, InvariantsOut, SwitchesOut, SwitchOut
+from notifier.http.documents import AuditOut, SwitchesOut, SwitchOut
 from tests.support.api import Api
 
 ON = {"owner": "ops", "reason": "provider trouble", "ttl_s": 60}
@@ -104,42 +104,6 @@ async def test_a_switch_says_who_why_and_how_long(api: Api) -> None:
     assert (await api.get("/v1/switches", key="k-events")).status == 403
     assert (await api.get("/v1/audit", key="k-events")).status == 403
     assert (await api.get("/v1/audit?after=x")).status == 422
-
-
-async def test_invariants_count_what_they_say_they_count(api: Api) -> None:
-    async def counted() -> dict[str, Any]:
-        told = await api.get("/v1/invariants", key="k-read")
-        assert told.status == 200
-        InvariantsOut.model_validate_json(json.dumps(told.body))
-        return {rule: item["violations"] for rule, item in told.body["invariants"].items() if item["checked"]}
-
-    await api.bring_to("sent", "u_1")
-    sending = await api.bring_to("sending", "u_2")
-    canceled = (await api.signup("u_3"))["onboarding"]
-    await api.act("cancel", canceled, "0")
-    assert await counted() == {"I0": 0, "I2": 0, "I3": 0, "I7": 0}
-    await api.conn.execute("UPDATE deliveries SET claim_expires_at = now() - interval '40 seconds'")
-    await api.conn.execute("INSERT INTO workers (id, role, host, pid) VALUES ('w', 'worker', 'h', 1)")
-    assert (await counted())["I7"] == 1
-    await put(api, "pause:onboarding")
-    assert (await counted())["I7"] == 0
-    await api.conn.execute(
-        """INSERT INTO attempts SELECT $1, generation, worker, user_id, provider, resend_number, outcome, reason,
-                                       provider_message_id, claimed_at, started_at, finished_at FROM attempts""",
-        canceled,
-    )
-    assert (await counted())["I3"] == 1
-    await api.conn.execute(
-        """INSERT INTO attempts SELECT notification_id, generation + 1, worker, user_id, provider, resend_number,
-                                       outcome, reason, provider_message_id, claimed_at, started_at, finished_at
-             FROM attempts WHERE notification_id <> $1""",
-        canceled,
-    )
-    assert (await counted())["I2"] == 0, "the same mail, told twice"
-    await api.conn.execute("UPDATE attempts SET provider_message_id = 'another' WHERE generation = 2")
-    assert (await counted())["I2"] == 1
-    await api.conn.execute("DELETE FROM deliveries WHERE id = $1", sending)
-    assert (await counted())["I0"] == 1
 
 
 @pytest.mark.parametrize("name", ["pause:folowup", "pause:provider:mokc"])

@@ -243,6 +243,7 @@ async def test_each_field_is_that_of_the_newest_event_that_names_it(
 async def test_a_row_that_comes_back_between_the_cancels_is_stopped_after_all(rig: Rig) -> None:
     """A give-back commits after the second cancel read the row as claimed and before the answer is made."""
     before = observe.CANCEL_REPEATS._value.get()
+    left_standing = observe.answers_left_standing()
     for attempt in range(5):
         first, second = sorted([f"a{attempt}", f"b{attempt}"])
         for user in (first, second):
@@ -256,7 +257,9 @@ async def test_a_row_that_comes_back_between_the_cancels_is_stopped_after_all(ri
             logins = asyncio.gather(rig.accept(LOGIN, held.user_id), rig.accept(LOGIN, late.user_id))
             await until(lambda: _waits(rig), "the second cancel waits for the held row")
             assert await rig.settle("w1", [late], NOT_BEGUN) == 1
-        for answer in await logins:
+        answers = await logins
+        assert observe.answers_left_standing() == left_standing, "what /v1/invariants calls A1"
+        for answer in answers:
             assert [row["kind"] for row in answer["canceled"]] == ["followup"], answer
             assert answer["too_late"] == []
         if observe.CANCEL_REPEATS._value.get() > before:

@@ -12,13 +12,14 @@ import asyncpg
 import pytest
 
 from notifier.settings import Settings
-from notifier.store import deliveries, moves, notifications, operator_moves, outbox, results, users
+from notifier.store import deliveries, invariants, moves, notifications, operator_moves, outbox, results, users
 from notifier.store.database import server_settings
 
 ROWS = 300_000
 KINDS = ["onboarding", "followup"]
 HASHES = ["h1", "h2"]
 SOME_IDS = [UUID(int=number * 997) for number in range(1, 51)]
+LAST_ID = UUID(int=2**128 - 1)
 SOME_USERS = [f"u{number * 997}" for number in range(1, 51)]
 
 FILL = f"""
@@ -36,6 +37,19 @@ FILL = f"""
     SELECT id, user_id, kind, 'sent', 'accepted', 'worker:w', 1 FROM outbox o
      WHERE NOT EXISTS (SELECT FROM deliveries d WHERE d.id = o.id)
        AND NOT EXISTS (SELECT FROM scheduled_sends s WHERE s.id = o.id);
+    INSERT INTO settlements (id, user_id, kind, state, reason, decided_by, generation)
+    SELECT lpad(to_hex(n + {ROWS}), 32, '0')::uuid, 'v' || n, 'onboarding', 'canceled', 'login', 'event:api/e', 1
+      FROM generate_series(1, {ROWS} / 3) n;
+    INSERT INTO attempts (notification_id, generation, worker, user_id, provider, resend_number, outcome, claimed_at,
+                          started_at, finished_at)
+    SELECT id, 1, 'w', user_id, 'mock:1', 0, 'accepted', now(), now(), now() FROM outbox;
+    INSERT INTO events (source, id, type, user_id, occurred_at, fingerprint, taken_at, answer)
+    SELECT 'api', 'e' || n, 'user.signed_up', 'u' || n, now(), sha256('x'), now(),
+           json_build_object('notifications', json_build_array(json_build_object('id', gen_random_uuid(), 'kind', 'k')))
+      FROM generate_series(1, {ROWS}) n;
+    INSERT INTO workers (id, role, host, pid, started_at, heartbeat_at)
+    SELECT role, role, 'h', 1, now() - interval '1 hour', now() + interval '1 hour'
+      FROM unnest(ARRAY['worker', 'scheduler']) AS role;
 """
 
 _CLAIM = ("w1", timedelta(seconds=30), True, "mock:1", KINDS, HASHES, "pause:provider:mock")
@@ -89,6 +103,18 @@ HOT: dict[str, tuple[str, tuple[Any, ...], int]] = {
     "operator_cancel_pending": (operator_moves.CANCEL_PENDING, (*_ONE, "operator:k"), 10),
     "operator_retry": (operator_moves.RETRY_OWED, (*_ONE, "failed", 0), 10),
     "lock": (users.LOCK, (SOME_USERS,), 1_000),
+    "invariant_0": (invariants.DOUBLED_OR_LOST, (), 50_000),
+    "invariant_1": (invariants.PROMISED_AND_MISSING, (LAST_ID,), 25_000),
+    "invariant_2": (invariants.ACCEPTED_TWICE, (), 12_000),
+    "invariant_3": (invariants.CANCELED_AND_CALLED, (LAST_ID,), 12_000),
+    "invariant_4": (invariants.OVERDUE_SENDS, (None, timedelta(seconds=20)), 1_100),
+    "invariant_5": (invariants.UNASKED, (), 60_000),
+    "invariant_6": (invariants.SENT_AND_RECORD_DIFFER, (LAST_ID,), 50_000),
+    "invariant_7": (
+        invariants.OVERDUE_CLAIMS,
+        (None, timedelta(seconds=31), timedelta(seconds=41), KINDS),
+        2_500,
+    ),
     "read_users": (users.READ, (SOME_USERS,), 1_000),
     "last_seen": (users.LAST_SEEN, (SOME_USERS,), 1_000),
     "merge": (
@@ -99,12 +125,15 @@ HOT: dict[str, tuple[str, tuple[Any, ...], int]] = {
 }
 
 
+SMALL = ("switches", "installation", "workers")
+
+
 @pytest.fixture
 async def prepared(database_url: str) -> AsyncIterator[asyncpg.Connection]:
     """A service's connection with every hot statement prepared while the tables were empty; then they are filled."""
     settings = {**server_settings(Settings()), "statement_timeout": "0"}
     conn = await asyncpg.connect(database_url, server_settings=settings)
-    for table in ("deliveries", "scheduled_sends", "outbox", "settlements", "users"):
+    for table in ("deliveries", "scheduled_sends", "outbox", "settlements", "users", "events", "attempts"):
         await conn.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
     for name, (statement, arguments, _) in HOT.items():
         await conn.execute(f"PREPARE {name} AS {statement}")
@@ -119,7 +148,7 @@ async def _explain(conn: asyncpg.Connection, name: str, arguments: tuple[Any, ..
     literals = ", ".join(_literal(argument) for argument in arguments)
     call = f"EXECUTE {name} ({literals})" if arguments else f"EXECUTE {name}"
     await conn.execute("BEGIN")
-    if name.startswith("page"):
+    if name.startswith(("page", "invariant")):
         await conn.execute(notifications.WALK_IN_ORDER)
     try:
         found = await conn.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {call}")
@@ -160,7 +189,7 @@ async def test_hot_statements_find_their_index(prepared: asyncpg.Connection) -> 
         for name, (_, arguments, limit) in HOT.items():
             plan = (await _explain(prepared, name, arguments))["Plan"]
             sequential = [node for node in _nodes(plan) if node["Node Type"] == "Seq Scan"]
-            big = [node for node in sequential if node["Relation Name"] not in ("switches", "installation")]
+            big = [node for node in sequential if node["Relation Name"] not in SMALL]
             assert big == [], f"{name}, analyzed={analyzed}: {big}"
             assert _rows_looked_at(plan) <= limit, f"{name}, analyzed={analyzed}: {json.dumps(plan)[:3000]}"
 

@@ -13,11 +13,11 @@ from uuid import UUID
 
 import pytest
 
-from notifier import failpoints
+from notifier import failpoints, observe
 from notifier.domain.errors import Busy, CallerError
 from notifier.domain.notification import Settlement, State
 from notifier.operate import Act, Operator
-from notifier.store import moves, results
+from notifier.store import invariants, moves, results
 from notifier.store.deliveries import Claim
 from notifier.store.results import Result
 from tests.support.rig import SENT, Rig, a_call, ago, open_rig
@@ -40,6 +40,7 @@ class World:
     promised: set[str] = field(default_factory=set)  # canceled by an event: never to be called again
     broken: list[str] = field(default_factory=list)
     random: random.Random = field(default_factory=lambda: random.Random(7))
+    judged: int = 0
     over: bool = False
 
     def call(self, claim: Claim) -> None:
@@ -128,6 +129,27 @@ async def _work(world: World, rig: Rig, name: str) -> None:
         await asyncio.sleep(0.005)
 
 
+RULES = (
+    invariants.doubled_or_lost,
+    invariants.promised_and_missing,
+    invariants.accepted_twice,
+    invariants.canceled_and_called,
+    invariants.unasked,
+    invariants.sent_and_record_differ,
+)
+
+
+async def _judge(world: World, rig: Rig) -> None:
+    """Ask for the invariants all the while: none is ever broken, not even for a moment."""
+    while not world.over:
+        async with rig.database.connection() as conn:
+            for rule in RULES:
+                if found := await rule(conn):
+                    world.broken.append(f"{rule.__name__}: {found}")
+        world.judged += 1
+        await asyncio.sleep(0.01)
+
+
 async def _operate(world: World, rig: Rig) -> None:
     operator = Operator(rig.database, rig.ingest.wakeup)
     while not world.over:
@@ -155,6 +177,7 @@ async def world(database_url: str) -> AsyncIterator[World]:
 )
 async def test_all_paths_at_once(world: World, armed: str) -> None:
     one, other = world.rigs
+    left_standing = observe.answers_left_standing()
     failpoints.arm(armed)
     try:
         tasks = [
@@ -168,6 +191,7 @@ async def test_all_paths_at_once(world: World, armed: str) -> None:
                 *(_work(world, rig, f"w{number}") for number, rig in enumerate([one, other, one])),
                 _operate(world, one),
                 _operate(world, other),
+                _judge(world, one),
             )
         ]
         await asyncio.sleep(SECONDS)  # the length of the race
@@ -176,6 +200,8 @@ async def test_all_paths_at_once(world: World, armed: str) -> None:
     finally:
         failpoints.arm("")
     assert world.broken == []
+    assert world.judged > 5
+    assert observe.answers_left_standing() == left_standing
     assert len(world.promised) > 5
     assert len(world.accepted) > 20
     assert await one.value("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == 0

@@ -12,6 +12,8 @@ from notifier.coordination.probe import Report
 from notifier.doctor.database import _version, durability, held_back, skew
 from notifier.doctor.machine import space
 from notifier.doctor.redis import judge
+from notifier.doctor.trip import _event_type
+from notifier.domain.journey import parse_journeys
 from notifier.store.server import Server
 from notifier.store.switches import Switch
 
@@ -65,3 +67,20 @@ def test_what_is_held_back_is_said_with_who_does() -> None:
     found = held_back([Switch("maintenance", "ada", "a move", now, now)])
     assert (found.verdict, "no event is taken: maintenance (by ada" in found.text) == ("warning", True)
     assert "some mails wait" in held_back([Switch("pause:followup", "ada", "a link", now, now)]).text
+
+
+@pytest.mark.parametrize(
+    ("kinds", "event_type"),
+    [
+        ('[kinds.later]\non = "a"\ndelay = "3d"\ncancel_on = ["x"]\n', None),
+        ('[kinds.now]\non = "a"\n[kinds.other]\non = "b"\n', "a"),
+        ('[kinds.now]\non = "a"\n[kinds.other]\non = "b"\n[kinds.later]\non = "b"\ndelay = "3d"\n', "a"),
+        (
+            '[kinds.now]\non = "a"\n[kinds.other]\non = "b"\n'
+            '[kinds.later]\non = "b"\ndelay = "3d"\ncancel_on = ["x"]\n',
+            "b",
+        ),
+    ],
+)
+def test_a_trip_begins_with_an_event_that_shows_the_most(kinds: str, event_type: str | None) -> None:
+    assert _event_type(parse_journeys(kinds, "here")) == event_type

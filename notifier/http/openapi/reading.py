@@ -72,8 +72,13 @@ the last 1000 events and acts are shown.""",
         TAG,
         "Count what must never be",
         {200: Answer("Each rule, whether it is counted here, and its violations.", InvariantsOut)},
-        "Counts over the newest 20 000 rows of each table, in one snapshot each. A rule that is not `checked` is not "
-        "counted by this build.",
+        """Counts over the newest 10 000 rows of each table, in one snapshot a rule: nothing below that is seen, and
+nothing is seen that our own database does not know. With ten million notifications all rules together take about
+0.3 s, 1.7 s from a cold disk; `/metrics` counts them itself, at most once a minute.
+
+What should have been moved on (`I4`, `I7`) is looked at twice, and counts when it still stands there: an answer with
+such a suspicion takes 8 s longer. `A1` is counted by this process since it started. A rule that is not `checked` is
+not counted: `I2`, where the provider gives a copy that it drops a new id.""",
         scopes=["read"],
         problems=("busy",),
     ),
