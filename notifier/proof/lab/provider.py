@@ -19,8 +19,8 @@ class Provider:
         loop: Loop,
         record: Record,
         script: Script,
-        kill: Callable[[Process, str], None],
-        pause: Callable[[Process, float, str], None],
+        kill: Callable[[Process, str, Mail], None],
+        pause: Callable[[Process, float, str, Mail], None],
         log_in: Callable[[str], None],
     ) -> None:
         self._loop, self._record, self._script = loop, record, script
@@ -35,12 +35,12 @@ class Provider:
         fate = self._script.fate(*mail, self._calls[mail], self._loop.now)
         await self._befall(process, mail, fate, Moment.BEFORE)
         began = self._loop.now
-        self._record.note(began, process.name, "calls the provider" + (f" with key {key[:8]}…" if key else ""), mail)
+        self._record.note(began, process.name, "calls the provider" + (f" with key {key[:14]}" if key else ""), mail)
         heard: list[Outcome] = []
         arrives, answered = began + fate.way_s, began + fate.way_s + fate.answer_s
         self._loop.at(arrives, lambda: heard.append(self._take(mail, key, fate, began, answered)))
         if fate.killed is Moment.AMID:
-            self._loop.at(arrives + fate.answer_s / 2, self._kill, process, Moment.AMID)
+            self._loop.at(arrives + fate.answer_s / 2, self._kill, process, Moment.AMID, mail)
         if fate.answer_lost or answered - began > timeout_s:
             await nap(min(timeout_s, answered - began) if fate.answer_lost else timeout_s)
             return self._hears(process, mail, Ambiguous("connection lost" if fate.answer_lost else "timeout"))
@@ -78,10 +78,10 @@ class Provider:
     async def _befall(self, process: Process, mail: Mail, fate: Fate, moment: Moment) -> None:
         """Let the process die or stand still here, if that is the fate of this call."""
         if fate.killed is moment:
-            self._loop.at(self._loop.now, self._kill, process, moment)
+            self._loop.at(self._loop.now, self._kill, process, moment, mail)
             await nap(FOR_EVER)
         if fate.paused is moment:
-            self._pause(process, fate.pause_s, moment)
+            self._pause(process, fate.pause_s, moment, mail)
             if fate.login_after_s is not None:
                 self._loop.at(self._loop.now + fate.login_after_s, self._log_in, mail[0])
             await nap(0)

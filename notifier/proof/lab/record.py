@@ -9,6 +9,8 @@ from notifier.proof.lab.script import DAY_S, HOUR_S
 
 Mail = tuple[str, str]  # (user, kind)
 STORY_LINES_MAX = 60
+IN_HAND_S = 60.0
+BLOWS = (KILLED, STANDS_STILL) = ("is killed", "stands still")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +50,19 @@ class Record:
         """Write one step down."""
         (self.common if mail is None else self.own[mail]).append(Step(at, who, what, mail))
 
-    def story(self, mail: Mail) -> list[str]:
-        """Tell what happened to one mail: its own steps, and what befell those who had it in hand meanwhile."""
+    def story(self, mail: Mail, *, with_redis: bool = True) -> list[str]:
+        """Tell what happened to one mail: its own steps, and what befell those who had just had it in hand."""
         own = [*self.own.get((mail[0], ""), []), *self.own.get(mail, [])]
         if not own:
             return ["(nobody ever did anything about it)"]
-        first, last, hands = min(step.at for step in own), max(step.at for step in own), {step.who for step in own}
-        about = [step for step in self.common if first <= step.at <= last and step.who in hands | {"redis"}]
+        first, last = min(step.at for step in own), max(step.at for step in own)
+        within = [step for step in self.common if first <= step.at <= last]
+        told_better = {(step.at, step.who) for step in own if step.what.startswith(BLOWS)}
+        about = [
+            step
+            for step in within
+            if ((with_redis and step.who == "redis") or _had_it(step, own)) and (step.at, step.who) not in told_better
+        ]
         told = sorted(own + about, key=lambda step: step.at)
         width = max(len(step.who) for step in told)
         lines = [f"{_clock(step.at)}  {step.who:<{width}}  {step.what}" for step in told]
@@ -62,6 +70,10 @@ class Record:
             half = STORY_LINES_MAX // 2
             lines = [*lines[:half], f"… {len(lines) - 2 * half} more steps …", *lines[-half:]]
         return lines
+
+
+def _had_it(blow: Step, own: list[Step]) -> bool:
+    return any(step.who == blow.who and 0 <= blow.at - step.at <= IN_HAND_S for step in own)
 
 
 def _clock(at: float) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from notifier.proof.lab.judge import Fault, judge
-from notifier.proof.lab.record import Mail
+from notifier.proof.lab.record import Mail, Record
 from notifier.proof.lab.script import Script, write
 from notifier.proof.lab.strategies.base import Strategy, World
+from notifier.proof.lab.strategies.ours import Ours
 from notifier.proof.lab.world import Run
 
 
@@ -56,15 +57,21 @@ class Totals:
             self.faults[fault] += len(mails)
             self.seeds_with[fault] += bool(mails)
             if mails and fault not in self.first:
-                shortest = min(mails, key=lambda mail: len(record.story(mail)))
-                self.first[fault] = Story(script.seed, shortest, tuple(record.story(shortest)))
+                self.first[fault] = self._tell(script.seed, record, mails, self.strategy.tells.get(fault, ""))
+
+    def _tell(self, seed: int, record: Record, mails: Sequence[Mail], word: str) -> Story:
+        """Choose the shortest story, among those that hold the word if any do."""
+        told = [Story(seed, mail, tuple(record.story(mail, with_redis=self.strategy.uses_redis))) for mail in mails]
+        fitting = [story for story in told if any(word in line for line in story.lines)]
+        return min(fitting or told, key=lambda story: len(story.lines))
 
 
-def compare(strategies: Sequence[type[Strategy]], seeds: Sequence[int], users: int) -> Iterator[list[Totals]]:
-    """Run every strategy in the world of each seed; yields the totals so far after each seed."""
-    totals = [Totals(strategy) for strategy in strategies]
+def compare(
+    totals: Sequence[Totals], seeds: Sequence[int], users: int, ours: Callable[[World], Strategy] = Ours
+) -> Iterator[int]:
+    """Run every strategy in the world of each seed and add to its totals; yields each seed once it is done."""
     for seed in seeds:
         script = write(seed, users)
         for total in totals:
-            total.add(script, total.strategy)
-        yield totals
+            total.add(script, ours if total.strategy is Ours else total.strategy)
+        yield seed

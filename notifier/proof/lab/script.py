@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 HOUR_S = 3_600.0
@@ -13,6 +13,7 @@ WORKERS = 3
 SIGNUP_HOURS = 2
 END_S = FOLLOWUP_AFTER_S + 10 * HOUR_S
 KEYS_KNOWN_S = DAY_S
+UNLUCKY_CALLS = 3  # of one mail; what comes after them suffers from its neighbours only, so that trouble ends
 
 ONBOARDING = "onboarding"
 FOLLOWUP = "followup"
@@ -96,26 +97,34 @@ class Script:
         """Draw what happens round the call `number` (from 1) for this mail; from the seed alone, but for slow hours."""
         draw = Random(f"{self.seed}/{user}/{kind}/{number}")
         slowly = 12.0 if any(begin <= now < end for begin, end in self.slow) else 1.0
-        verdict = Verdict.TAKES
-        killed = paused = None
-        way_s, answer_s, answer_lost = draw.uniform(0.01, 0.05), draw.uniform(0.2, 1.2) * slowly, False
-        luck, luckless, pause_s = draw.random(), draw.random(), draw.uniform(5, 100)
-        if luckless < 0.03:
-            verdict = Verdict.REFUSES
-        elif luckless < 0.08:
-            verdict = Verdict.UNAVAILABLE
-        if luck < 0.10:
-            killed = (Moment.BEFORE, Moment.AMID, Moment.AFTER)[int(luck * 30)]
-        elif luck < 0.20:
-            paused = Moment.BEFORE if luck < 0.16 else Moment.AFTER
-        elif luck < 0.25:
-            answer_lost = True
-        elif luck < 0.28:
-            way_s = draw.uniform(5, 40)
-        elif luck < 0.30:
-            answer_s = draw.uniform(12, 40)
-        login_after_s = pause_s / 2 if paused is Moment.BEFORE and kind == FOLLOWUP else None
-        return Fate(killed, paused, pause_s, login_after_s, way_s, verdict, answer_s, answer_lost)
+        calm = Fate(way_s=draw.uniform(0.01, 0.05), answer_s=draw.uniform(0.2, 1.2) * slowly)
+        if number > UNLUCKY_CALLS:
+            return calm
+        return replace(_interrupted(draw, calm, kind), verdict=_verdict(draw))
+
+
+def _verdict(draw: Random) -> Verdict:
+    luck = draw.random()
+    return Verdict.REFUSES if luck < 0.03 else Verdict.UNAVAILABLE if luck < 0.08 else Verdict.TAKES
+
+
+def _interrupted(draw: Random, calm: Fate, kind: str) -> Fate:
+    """Let three calls in ten be interrupted, one way each."""
+    luck, pause_s = draw.random(), draw.uniform(5, 100)
+    if luck < 0.10:
+        return replace(calm, killed=draw.choice(list(Moment)))
+    if luck < 0.16:
+        login_after_s = pause_s / 2 if kind == FOLLOWUP else None
+        return replace(calm, paused=Moment.BEFORE, pause_s=pause_s, login_after_s=login_after_s)
+    if luck < 0.20:
+        return replace(calm, paused=Moment.AFTER, pause_s=pause_s)
+    if luck < 0.25:
+        return replace(calm, answer_lost=True)
+    if luck < 0.28:
+        return replace(calm, way_s=draw.uniform(5, 40))
+    if luck < 0.30:
+        return replace(calm, answer_s=draw.uniform(12, 40))
+    return calm
 
 
 def write(seed: int, users: int) -> Script:

@@ -8,7 +8,7 @@ from random import Random
 from notifier.proof.lab.loop import Loop, Process
 from notifier.proof.lab.provider import Provider
 from notifier.proof.lab.queue import RETRY_S, Queue
-from notifier.proof.lab.record import Record
+from notifier.proof.lab.record import KILLED, STANDS_STILL, Mail, Record
 from notifier.proof.lab.redis import Redis
 from notifier.proof.lab.script import END_S, WORKERS, Script, Trouble, User, What
 from notifier.proof.lab.strategies.base import Strategy, World
@@ -67,9 +67,9 @@ class Run(World):
         now = self.loop.now
         match trouble.what:
             case What.KILL:
-                self._kill(self._at(trouble.slot), "out of the blue")
+                self._kill(self._at(trouble.slot), "")
             case What.PAUSE:
-                self._pause(self._at(trouble.slot), trouble.seconds, "out of the blue")
+                self._pause(self._at(trouble.slot), trouble.seconds, "")
             case What.DEPLOY:
                 for slot in range(WORKERS):
                     self.loop.at(now + slot * DEPLOY_STEP_S, self._replace, slot)
@@ -81,24 +81,24 @@ class Run(World):
                 self.redis.forget(newer_than=now - trouble.seconds)
 
     def _replace(self, slot: int) -> None:
-        self._kill(self._at(slot), "in a deploy")
+        self._kill(self._at(slot), "by a deploy")
 
     def _at(self, slot: int) -> Process | None:
         return next((process for process in self.queue.processes if process.slot == slot), None)
 
-    def _kill(self, process: Process | None, when: str) -> None:
+    def _kill(self, process: Process | None, when: str, mail: Mail | None = None) -> None:
         if process is None or not process.is_alive:
             return
-        self.record.note(self.loop.now, process.name, f"is killed {when}")
+        self._note_blow(process, KILLED, when, mail)
         process.kill()
         self.queue.processes.remove(process)
         self.queue.lost(process)
         self.loop.at(self.loop.now + RESTART_S, self._start, process.slot)
 
-    def _pause(self, process: Process | None, seconds: float, when: str) -> None:
+    def _pause(self, process: Process | None, seconds: float, when: str, mail: Mail | None = None) -> None:
         if process is None or not process.is_alive:
             return
-        self.record.note(self.loop.now, process.name, f"stands still for {seconds:.0f} s {when}")
+        self._note_blow(process, f"{STANDS_STILL} for {seconds:.0f} s", when, mail)
         process.pause(seconds)
 
         def missed() -> None:
@@ -107,3 +107,11 @@ class Run(World):
 
         self.loop.at(self.loop.now + RETRY_S, missed)
         self.loop.at(process.paused_until, self.queue.dispatch)
+
+    def _note_blow(self, process: Process, what: str, when: str, mail: Mail | None) -> None:
+        """Write it down for all whom it hits, and at which moment for the mail whose call drew it."""
+        if mail is None:
+            self.record.note(self.loop.now, process.name, f"{what} {when}".strip())
+        else:
+            self.record.note(self.loop.now, process.name, what)
+            self.record.note(self.loop.now, process.name, f"{what} {when}", mail)

@@ -18,7 +18,7 @@ class AdvisoryLock(Strategy):
     """
 
     name = "advisory-lock"
-    title = "advisory lock in a transaction"
+    title = "lock of a transaction"
     shows = frozenset({Fault.DUPLICATED})
     kinds = (ONBOARDING,)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 from typing import ClassVar, Protocol
 
@@ -32,13 +33,18 @@ class World(Protocol):
 class Strategy:
     """A way to send each mail once. Unless it says otherwise, each mail is a job of the queue.
 
-    `shows`: the faults its description predicts. `kinds`: the mails it has an answer for at all.
+    `shows`: the faults its description predicts. `kinds`: the mails it has an answer for at all. `writes_failed`:
+    whether it writes down that a mail has failed. `uses_redis`: whether what it knows stands there. `tells`: a word of
+    the story that shows a fault best, where there are several.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     shows: ClassVar[frozenset[Fault]] = frozenset()
     kinds: ClassVar[tuple[str, ...]] = (ONBOARDING, FOLLOWUP)
+    writes_failed: ClassVar[bool] = False
+    uses_redis: ClassVar[bool] = False
+    tells: ClassVar[Mapping[Fault, str]] = {}
 
     def __init__(self, world: World) -> None:
         self.world = world

@@ -17,6 +17,7 @@ class CheckThenClaim(Strategy):
 
     name = "check-then-claim"
     title = "check, then claim"
+    uses_redis = True
     shows = frozenset({Fault.DUPLICATED})
 
     async def work(self, job: Job, process: Process) -> None:
@@ -41,6 +42,7 @@ class ClaimForADay(Strategy):
 
     name = "nx-24h"
     title = "atomic claim, 24 h"
+    uses_redis = True
     shows = frozenset({Fault.LOST})
 
     async def work(self, job: Job, process: Process) -> None:
@@ -62,7 +64,7 @@ class ClaimBeforeKeyedSend(ClaimForADay):
     """The same claim for a day, as printed, and behind it a send that carries a key of its own."""
 
     name = "nx-24h-keyed"
-    title = "24 h claim before a keyed send"
+    title = "24 h claim, keyed send"
 
     def key(self, mail: Mail) -> str | None:
         """Kind and user, the same on every try."""

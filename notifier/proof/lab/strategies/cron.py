@@ -27,7 +27,7 @@ class CronSweeper(Strategy):
     """
 
     name = "cron-sweeper"
-    title = "cron sweeper for the follow-up"
+    title = "cron for the follow-up"
     shows = frozenset({Fault.DUPLICATED, Fault.AFTER_LOGIN})
     kinds = (FOLLOWUP,)
 

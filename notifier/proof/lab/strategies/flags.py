@@ -18,6 +18,7 @@ class FlagAfterSend(Strategy):
 
     name = "flag-after"
     title = "flag after the send"
+    uses_redis = True
     shows = frozenset({Fault.DUPLICATED})
     claim_s = 30.0
 
@@ -47,6 +48,7 @@ class FlagBeforeSend(Strategy):
 
     name = "flag-before"
     title = "flag before the send"
+    uses_redis = True
     shows = frozenset({Fault.LOST})
 
     async def work(self, job: Job, process: Process) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from notifier.proof.lab.judge import Fault
 from notifier.proof.lab.loop import Process, Signal, nap
 from notifier.proof.lab.queue import Job
@@ -23,7 +26,9 @@ class ShortLease(Strategy):
     """
 
     name = "short-lease"
-    title = "30 s lease, heartbeat, sweeper"
+    title = "lease, heartbeat, sweeper"
+    uses_redis = True
+    tells: ClassVar[Mapping[Fault, str]] = {Fault.DUPLICATED: "s just before the call"}
     shows = frozenset({Fault.DUPLICATED})
 
     def __init__(self, world: World) -> None:

@@ -47,6 +47,7 @@ class Ours(Strategy):
 
     name = "ours"
     title = "ours"
+    writes_failed = True
 
     def __init__(self, world: World, without: Collection[Guard] = ()) -> None:
         super().__init__(world)

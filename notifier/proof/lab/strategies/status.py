@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -43,7 +44,9 @@ class StatusById(Strategy):
 
     name = "status-by-id"
     title = "status written by id"
+    tells: ClassVar[Mapping[Fault, str]] = {Fault.WRONGLY_FAILED: "the cleanup finds", Fault.LOST: "the cleanup finds"}
     shows = frozenset({Fault.WRONGLY_FAILED, Fault.DUPLICATED})
+    writes_failed = True
     cleans: ClassVar[tuple[Status, ...]] = (Status.PENDING,)
 
     def __init__(self, world: World) -> None:
@@ -122,7 +125,7 @@ class StatusAsLock(StatusById):
     """
 
     name = "status-as-lock"
-    title = "status as a lock, cleanup fails"
+    title = "status lock, cleanup fails"
     shows = frozenset({Fault.WRONGLY_FAILED, Fault.LOST})
     cleans = OPEN
 
