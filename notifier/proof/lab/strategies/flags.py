@@ -11,9 +11,9 @@ from notifier.proof.lab.strategies.base import DAY_EX, Strategy
 class FlagAfterSend(Strategy):
     """Claim, look at the flag, send, set the flag: a crash between the last two sends it again.
 
-    As printed, the claim is that of fix 2, for a day: a retry never gets as far as the flag, and all figures are those
-    of fix 2 (a test holds that). So that the flag is asked at all, the claim lasts 30 s here, which is when the queue
-    tries again. The follow-up asks for a login first.
+    As printed, the claim is that of fix 2, for a day: a retry never gets as far as the flag, and as many mails are lost
+    and doubled as by fix 2 (a test holds that). So that the flag is asked at all, the claim lasts 30 s here, which is
+    when the queue tries again. The follow-up asks for a login first.
     """
 
     name = "flag-after"
