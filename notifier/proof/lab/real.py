@@ -114,8 +114,10 @@ async def ours(at: Around, user: str, moment: str) -> Finding:
             assert await victim["process"].wait() == -signal.SIGKILL
         url = f"{at.api}/v1/notifications/{notification}"
         async with _running(at.folder, at.environ, at.parent_fd, "worker"), asyncio.timeout(WITHIN_S):
-            while (state := await _state(at.http, url, headers)) in ("pending", "sending"):
-                await asyncio.sleep(0.1)  # noqa: ASYNC110 - another process has no event to set
+            state = await _state(at.http, url, headers)
+            while state in ("pending", "sending"):
+                await asyncio.sleep(0.1)
+                state = await _state(at.http, url, headers)
         return Finding(await at.mails_to(user), state)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from notifier.proof.lab.strategies.advisory import AdvisoryLock
 from notifier.proof.lab.strategies.base import Strategy
 from notifier.proof.lab.strategies.claims import CheckThenClaim, ClaimBeforeKeyedSend, ClaimForADay
+from notifier.proof.lab.strategies.constraint import UniqueIndex
 from notifier.proof.lab.strategies.cron import CronSweeper
 from notifier.proof.lab.strategies.flags import FlagAfterSend, FlagBeforeSend
 from notifier.proof.lab.strategies.guards import Guard
@@ -25,5 +26,6 @@ ALL: tuple[type[Strategy], ...] = (
     StatusById,
     StatusAsLock,
     AdvisoryLock,
+    UniqueIndex,
     Ours,
 )

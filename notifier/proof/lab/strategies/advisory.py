@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from notifier.proof.lab.judge import Fault
 from notifier.proof.lab.loop import JobFailed, Process, nap
 from notifier.proof.lab.queue import Job
@@ -21,6 +24,7 @@ class AdvisoryLock(Strategy):
     title = "lock of a transaction"
     shows = frozenset({Fault.DUPLICATED})
     kinds = (ONBOARDING,)
+    tells: ClassVar[Mapping[Fault, str]] = {Fault.DUPLICATED: "is killed just after the answer"}
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

@@ -44,7 +44,7 @@ class Strategy:
     kinds: ClassVar[tuple[str, ...]] = (ONBOARDING, FOLLOWUP)
     writes_failed: ClassVar[bool] = False
     uses_redis: ClassVar[bool] = False
-    tells: ClassVar[Mapping[Fault, str]] = {}
+    tells: ClassVar[Mapping[Fault, str]] = {Fault.LOST: "is killed"}
 
     def __init__(self, world: World) -> None:
         self.world = world

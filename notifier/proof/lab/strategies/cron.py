@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from notifier.proof.lab.judge import Fault
 from notifier.proof.lab.loop import JobFailed, Process, nap
@@ -30,6 +32,7 @@ class CronSweeper(Strategy):
     title = "cron for the follow-up"
     shows = frozenset({Fault.DUPLICATED, Fault.AFTER_LOGIN})
     kinds = (FOLLOWUP,)
+    tells: ClassVar[Mapping[Fault, str]] = {Fault.DUPLICATED: "is killed just after the answer"}
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from notifier.proof.lab.judge import Fault
 from notifier.proof.lab.loop import Process
 from notifier.proof.lab.queue import Job
@@ -20,6 +23,7 @@ class FlagAfterSend(Strategy):
     title = "flag after the send"
     uses_redis = True
     shows = frozenset({Fault.DUPLICATED})
+    tells: ClassVar[Mapping[Fault, str]] = {Fault.DUPLICATED: "is killed just after the answer"}
     claim_s = 30.0
 
     async def work(self, job: Job, process: Process) -> None:
