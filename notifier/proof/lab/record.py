@@ -56,7 +56,7 @@ class Record:
         if not own:
             return ["(nobody ever did anything about it)"]
         first, last = min(step.at for step in own), max(step.at for step in own)
-        within = [step for step in self.common if first <= step.at <= last + IN_HAND_S]
+        within = [step for step in self.common if first <= step.at <= last]
         told_better = {(step.at, step.who) for step in own if step.what.startswith(BLOWS)}
         about = [
             step
