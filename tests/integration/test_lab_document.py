@@ -1,4 +1,4 @@
-"""docs/why.md says what the committed code finds: its table is a fresh run's, and so is the number it left uncertain."""
+"""docs/why.md says what the code finds: its table is a fresh run's, and so is the number ours left uncertain."""
 
 from __future__ import annotations
 

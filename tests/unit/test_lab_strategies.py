@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from notifier.proof.lab.judge import Fault
+from notifier.proof.lab.judge import Fault, judge
 from notifier.proof.lab.main import USERS, complaints, main
 from notifier.proof.lab.run import Totals, compare
 from notifier.proof.lab.script import write
 from notifier.proof.lab.strategies import ALL, Guard, Ours, Strategy
 from notifier.proof.lab.strategies.base import DAY_EX, World
-from notifier.proof.lab.strategies.claims import ClaimForADay
-from notifier.proof.lab.strategies.flags import FlagAfterSend
+from notifier.proof.lab.strategies.claims import ClaimBeforeKeyedSend, ClaimForADay
+from notifier.proof.lab.strategies.flags import FlagAfterSend, FlagBeforeSend
+from notifier.proof.lab.world import Run
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -75,6 +76,15 @@ def test_the_flag_after_the_send_as_printed_is_never_asked() -> None:
     printed, plain = totals_of(AsPrinted, (1, 2)).faults, totals_of(ClaimForADay, (1, 2)).faults
     assert printed[Fault.LOST] == plain[Fault.LOST]
     assert printed[Fault.DUPLICATED] == plain[Fault.DUPLICATED]
+
+
+def test_a_key_behind_the_claim_for_a_day_saves_none_of_the_mails_the_claim_loses() -> None:
+    script = write(1, USERS)
+    lost = [
+        judge(script, Run(script, strategy).to_the_end(), strategy.kinds)[Fault.LOST]
+        for strategy in (ClaimForADay, ClaimBeforeKeyedSend, FlagBeforeSend)
+    ]
+    assert lost[0] == lost[1] == lost[2] != []
 
 
 def test_the_flag_before_the_send_is_the_claim_for_a_day_under_another_name() -> None:
