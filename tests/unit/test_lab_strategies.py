@@ -140,6 +140,11 @@ def test_the_command_writes_all_it_is_asked_for_and_judges(tmp_path: Path, capsy
     assert "somebody has it, so it returns" in capsys.readouterr().out
 
 
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "1", "--users", "10", "--json", str(tmp_path / "not" / "there.json")]) == 1
+    assert "not/there.json" in capsys.readouterr().err
+
+
 def test_taking_a_guard_out_ends_with_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seeds", "1", "--users", "60", "--without", "key"]) == 1
     assert "ours is not clean" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
+from notifier.domain.errors import NotReady
 from notifier.proof.lab.report import document, markdown, stories, table
 from notifier.proof.lab.run import Totals, compare
 from notifier.proof.lab.strategies import ALL, Guard, Ours
@@ -23,12 +24,22 @@ def main(given: Sequence[str] | None = None) -> int:
     """Run the lab as the command line says; 1 where ours is not clean, or a strategy does not show its own fault."""
     asked = _read(given)
     console, errors = Console(), Console(stderr=True)
-    if asked.real:
-        from notifier.proof.lab.real import show
+    try:
+        return _real(console) if asked.real else _compare(asked, console, errors)
+    except (NotReady, OSError, ImportError) as error:
+        errors.print(f"strategy_lab: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+        return 1
 
-        return show(console)
+
+def _real(console: Console) -> int:
+    from notifier.proof.lab.real import show  # what it needs is slow to load, and nothing else here does
+
+    return show(console)
+
+
+def _compare(asked: argparse.Namespace, console: Console, errors: Console) -> int:
     seeds = range(asked.seed, asked.seed + asked.seeds)
-    ours = partial(Ours, without=asked.without)
+    ours = partial(Ours, without=[Guard(name) for name in asked.without])
     totals = [Totals(strategy) for strategy in ALL]
     for _ in track(
         compare(totals, seeds, asked.users, ours), "seeds", total=len(seeds), console=errors, transient=True
@@ -37,8 +48,8 @@ def main(given: Sequence[str] | None = None) -> int:
     console.print(table(totals))
     for total in totals:
         if total.strategy.name in asked.show:
-            for _, story in stories(total):
-                console.print(f"\n{story}", highlight=False, markup=False, soft_wrap=True)
+            told = [story for _, story in stories(total)] or [f"{total.strategy.title}: nothing went wrong"]
+            console.print("", *told, sep="\n", highlight=False, markup=False, soft_wrap=True)
     _write(asked, totals, seeds)
     wrong = complaints(totals)
     for line in wrong:
@@ -92,7 +103,11 @@ def _read(given: Sequence[str] | None) -> argparse.Namespace:
     names = [strategy.name for strategy in ALL]
     parser.add_argument("--show", action="append", default=[], choices=names, help="print those of a strategy")
     parser.add_argument(
-        "--without", action="append", default=[], type=Guard, choices=list(Guard), help="take a guard out of ours"
+        "--without",
+        action="append",
+        default=[],
+        choices=[str(guard) for guard in Guard],
+        help="take a guard out of ours",
     )
     parser.add_argument("--real", action="store_true", help="instead: one finding with real processes")
     return parser.parse_args(given)

@@ -150,8 +150,8 @@ class Ours(Strategy):
         written = self.outbox.settle(claim, settlement, called=called, now=self.world.loop.now)
         if written and settlement.state is State.FAILED:
             self.world.record.failed.add(claim.mail)
-        elif written and settlement.state is State.UNCERTAIN:
-            self.world.record.uncertain.add(claim.mail)
+        uncertain = self.world.record.uncertain
+        (uncertain.add if self.outbox.is_uncertain(claim.mail) else uncertain.discard)(claim.mail)
         fate = settlement.state if written else "0 rows: the claim was lost, nothing changes"
         self.note(process, f"settles generation {claim.generation}: {fate}", claim.mail)
         held.discard(claim.mail)

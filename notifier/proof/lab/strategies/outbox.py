@@ -169,11 +169,16 @@ class Outbox:
         return Claim(mail, worker, row.generation, row.attempts, row.waits, now, row.entered_at, row.doubt_since)
 
     def settle(self, claim: Claim, settlement: Settlement, *, called: bool, now: float) -> bool:
-        """Write what came of a claim, if generation and owner are still ours; whether they were."""
+        """Write what came of a claim, if generation and owner are still ours; whether they were.
+
+        Whoever lost the claim and knows that it was taken is evidence all the same, and ends an uncertainty.
+        """
         row = self.deliveries.get(claim.mail)
         if Guard.FENCE in self._without:
             row = row or _Delivery(now, claim.entered_at)
         elif row is None or (row.generation, row.claimed_by) != (claim.generation, claim.worker):
+            if settlement.state is State.SENT and self.is_uncertain(claim.mail):
+                self.settlements[claim.mail] = (State.SENT, None)
             return False
         if settlement.state is State.PENDING:
             self._put_back(claim.mail, row, settlement, called, now)
@@ -194,6 +199,10 @@ class Outbox:
         self.deliveries[mail] = row
 
     # ------------------------------------------------------------------------------------------ reading
+
+    def is_uncertain(self, mail: Mail) -> bool:
+        """Whether it waits for evidence, or for a person."""
+        return self.settlements.get(mail, (None, None))[0] is State.UNCERTAIN
 
     def state(self, mail: Mail) -> State:
         """Where it stands."""
