@@ -18,4 +18,5 @@ def test_the_figures_are_those_of_a_fresh_run() -> None:
         pass
     written, ours = DOCUMENT.read_text("utf-8"), totals[-1]
     assert markdown(totals) in written, "run scripts/strategy_lab.py --markdown FILE --picture docs/why, and put it in"
+    assert f" {ours.announced} of its mails, too, went out after a login" in " ".join(written.split())
     assert f"left {ours.uncertain} of {ours.mails} mails `uncertain`" in " ".join(written.split())

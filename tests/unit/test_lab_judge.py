@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from notifier.proof.lab.judge import Fault, judge
+from notifier.proof.lab.judge import Fault, announced, judge
 from notifier.proof.lab.record import Login, Record
 from notifier.proof.lab.script import FOLLOWUP, ONBOARDING, Script, User
 
@@ -60,5 +60,9 @@ def test_a_login_that_was_told_stopped_is_a_promise_and_one_told_too_late_leaves
     assert faults(record, FOLLOWUP) == {Fault.AFTER_LOGIN}
     record.logins["u1"].stopped = False
     assert faults(record, FOLLOWUP) == set()
+    assert announced(record) == 0
+    record.taken[LATER][0] = 5.1
+    assert faults(record, FOLLOWUP) == set()
+    assert announced(record) == 1
     record.taken.clear()
     assert faults(record, FOLLOWUP) == {Fault.LOST}

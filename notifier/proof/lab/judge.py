@@ -40,6 +40,12 @@ def judge(script: Script, record: Record, kinds: Collection[str]) -> dict[Fault,
     return found
 
 
+def announced(record: Record) -> int:
+    """Count mails whose call began after a login that was told it came too late: no fault, but worth a word."""
+    told = {user: login.at for user, login in record.logins.items() if login.stopped is False}
+    return sum(any(began > at for began in record.taken.get((user, FOLLOWUP), [])) for user, at in told.items())
+
+
 def _excused(mail: Mail, record: Record) -> bool:
     """Whether a login stopped it; one that was told "too late" leaves it owed."""
     login = record.logins.get(mail[0])

@@ -44,7 +44,11 @@ def draw(totals: Sequence[Totals], base: Path) -> list[Path]:
     strips[0].set_yticks(places, [total.strategy.title for total in totals])
     strips[0].get_yticklabels()[-1].set_fontweight("bold")
     strips[0].invert_yaxis()
-    figure.suptitle(f"Share of mails that suffered it, {totals[0].seeds} seeds", fontsize=10, color=FAINT)
+    figure.suptitle(
+        f"Share of mails that suffered it, {totals[0].seeds} seeds (each strip to its own scale)",
+        fontsize=10,
+        color=FAINT,
+    )
     written = [base.with_name(f"{base.name}.{ending}") for ending in ("png", "svg")]
     figure.savefig(written[0], dpi=110, metadata={"Software": None})
     figure.savefig(written[1], metadata={"Date": None, "Creator": None})

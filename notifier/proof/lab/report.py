@@ -46,8 +46,14 @@ def _style(total: Totals, fault: Fault) -> str:
 def caption(totals: Sequence[Totals]) -> str:
     """What the numbers are."""
     seeds = totals[0].seeds
-    uncertain = "; ".join(f"{t.strategy.title}: {t.uncertain} left uncertain" for t in totals if t.uncertain)
-    return f"Mails, and in brackets in how many of {seeds} seeds. {uncertain}".strip()
+    words = [f"Mails, and in brackets in how many of {seeds} seeds."]
+    for total in totals:
+        if total.uncertain or total.announced:
+            words.append(
+                f"{total.strategy.title}: {total.announced} went out after a login that was told it came too late, "
+                f"{total.uncertain} were left uncertain."
+            )
+    return " ".join(words)
 
 
 def markdown(totals: Sequence[Totals]) -> str:
@@ -69,6 +75,7 @@ def document(totals: Sequence[Totals], seeds: Sequence[int], users: int) -> dict
                 "kinds": list(t.strategy.kinds),
                 "mails": t.mails,
                 "uncertain": t.uncertain,
+                "announced": t.announced,
                 "faults": {
                     fault.value: {
                         "mails": t.faults[fault],

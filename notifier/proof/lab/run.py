@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from notifier.proof.lab.judge import Fault, judge
+from notifier.proof.lab.judge import Fault, announced, judge
 from notifier.proof.lab.record import Mail, Record
 from notifier.proof.lab.script import Script, write
 from notifier.proof.lab.strategies.base import Strategy, World
@@ -27,12 +27,14 @@ class Totals:
     """What one strategy did to its mails over all seeds.
 
     `seeds_with`: in how many seeds a fault was seen at all. `uncertain`: how many it left to a person, saying so.
+    `announced`: how many went out after a login that had been told so.
     """
 
     strategy: type[Strategy]
     seeds: int = 0
     mails: int = 0
     uncertain: int = 0
+    announced: int = 0
     faults: dict[Fault, int] = field(default_factory=lambda: dict.fromkeys(Fault, 0))
     seeds_with: dict[Fault, int] = field(default_factory=lambda: dict.fromkeys(Fault, 0))
     first: dict[Fault, Story] = field(default_factory=dict)
@@ -53,6 +55,7 @@ class Totals:
         self.seeds += 1
         self.mails += len(script.users) * len(self.strategy.kinds)
         self.uncertain += len(record.uncertain)
+        self.announced += announced(record)
         for fault, mails in judge(script, record, self.strategy.kinds).items():
             self.faults[fault] += len(mails)
             self.seeds_with[fault] += bool(mails)

@@ -21,7 +21,7 @@ class AdvisoryLock(Strategy):
     """
 
     name = "advisory-lock"
-    title = "lock of a transaction"
+    title = "advisory lock"
     shows = frozenset({Fault.DUPLICATED})
     kinds = (ONBOARDING,)
     tells: ClassVar[Mapping[Fault, str]] = {Fault.DUPLICATED: "is killed just after the answer"}
