@@ -34,7 +34,7 @@ def make_folder() -> Path:
     while True:
         parent = _parent()
         for folder in sorted(parent.iterdir()):
-            if folder.is_dir() and not _has_owner(folder):
+            if folder.is_dir() and not _is_wanted(folder):
                 clear(folder)
         with explained(parent), contextlib.suppress(FileNotFoundError):  # a run that just ended took the place away
             folder = Path(tempfile.mkdtemp(prefix=f"run-{os.getpid()}-", dir=_parent()))
@@ -50,15 +50,20 @@ def note_started(folder: Path, pid: int) -> None:
 
 
 def clear(folder: Path, *, keep: bool = False) -> None:
-    """End what was started for a run and still lives, by process id and birth, and remove the run's files."""
+    """End what was started for a run and still lives, by process id and birth, and remove the run's files.
+
+    Those that are to be kept are nobody's to remove any more but the user's.
+    """
     _end(folder)
     for pid, _ in _noted(folder):
         forget_clock(pid)
-    if not keep:
-        remove(folder / DATA)
-        remove(folder)
-        with contextlib.suppress(OSError):
-            folder.parent.rmdir()  # only when it is empty: another run may be going on
+    if keep:
+        write_private(folder / OWNER, json.dumps({"kept": True}) + "\n")
+        return
+    remove(folder / DATA)
+    remove(folder)
+    with contextlib.suppress(OSError):
+        folder.parent.rmdir()  # only when it is empty: another run may be going on
 
 
 def forget_clock(pid: int) -> None:
@@ -81,8 +86,11 @@ def _parent() -> Path:
     return parent
 
 
-def _has_owner(folder: Path) -> bool:
-    """Whether its rig lives. One without a note is being made, or was left in that instant long ago."""
+def _is_wanted(folder: Path) -> bool:
+    """Whether its rig lives, or it is to be kept.
+
+    One without a note is being made just now, or its rig died in that instant, long ago.
+    """
     note = read_note(folder / OWNER)
     if not note:
         try:
@@ -90,7 +98,7 @@ def _has_owner(folder: Path) -> bool:
         except OSError:
             return True  # somebody else just removed it
     pid = note.get("pid")
-    return isinstance(pid, int) and birth(pid) == note.get("born") is not None
+    return note.get("kept") is True or (isinstance(pid, int) and birth(pid) == note.get("born") is not None)
 
 
 def _end(folder: Path) -> None:

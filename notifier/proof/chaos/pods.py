@@ -162,7 +162,7 @@ class Pod:
         self._armed_next = ""
         if (life := self.life) is None or life.ended.is_set():
             return
-        if _is_stopped(life.pid):
+        if is_stopped(life.pid):
             self.signal(signal.SIGCONT, "heal")
             life.frozen.clear()
         if life.armed:
@@ -215,7 +215,7 @@ class Pod:
         life.answers.set()
 
     async def _watch_freeze(self, life: Life) -> None:
-        while not _is_stopped(life.pid) or signal.SIGSTOP in life.sent:  # noqa: ASYNC110 - it cannot say so itself
+        while not is_stopped(life.pid) or signal.SIGSTOP in life.sent:  # noqa: ASYNC110 - it cannot say so itself
             await asyncio.sleep(LOOK_S)
         self._signalled(life, "STOP", f"failpoint {_point(life.armed)}")
         life.frozen.set()
@@ -245,6 +245,14 @@ _NAMES: Mapping[signal.Signals, SignalName] = {
 }
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process is frozen."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    except psutil.Error:
+        return False
+
+
 def _send(life: Life, number: signal.Signals) -> None:
     life.sent.add(number)
     if life.process.returncode is None:
@@ -256,13 +264,6 @@ def _is_writer(note: Mapping[str, object], pid: int) -> bool:
     """Whether this process wrote the ready file; a `run` names itself among those it started."""
     pids = note.get("pids")
     return pid == (pids.get("supervisor") if isinstance(pids, dict) else note.get("pid"))
-
-
-def _is_stopped(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
-    except psutil.Error:
-        return False
 
 
 def _point(armed: str) -> str:

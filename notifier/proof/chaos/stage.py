@@ -92,7 +92,7 @@ class Stage:
         scene = self.scene
         for wire in scene.wires:
             await wire.heal()
-        await scene.valkey.signal("CONT")
+        await scene.valkey.thaw()
         await asyncio.gather(scene.postgres.start(), scene.valkey.start())
         await scene.redis.retarget(scene.valkey.port)
         await scene.valkey.restore_memory()
@@ -176,7 +176,7 @@ async def _set_up(
     for server in (postgres, valkey):
         stack.push_async_callback(server.stop)
     await asyncio.gather(postgres.start(), valkey.start())
-    await migrate(postgres.url)
+    await asyncio.gather(postgres.recover_fast(), migrate(postgres.url))
     http = await stack.enter_async_context(aiohttp.ClientSession())
     scene = Scene(note, {}, postgres, valkey, {}, {}, Proxy(valkey.port), _local(fixed_port()), http)
     library = clocks.find_library() if "clocks" in families else None
