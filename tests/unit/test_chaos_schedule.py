@@ -27,7 +27,7 @@ def test_the_same_seed_gives_the_same_plan_and_another_seed_another() -> None:
 
 
 def test_another_process_draws_the_same_plan() -> None:
-    program = "from notifier.proof.chaos.schedule import *; print(plan_faults(7, 120, set(FAMILIES)), end='')"  # sets: no order
+    program = "from notifier.proof.chaos.schedule import *; print(plan_faults(7, 120, set(FAMILIES)), end='')"
     told = {
         subprocess.run([sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True).stdout
         for seed in ("1", "2")
