@@ -142,7 +142,7 @@ def faults_around_pods() -> list[list[Planned]]:
     """One list a lane, to be run one after the other."""
     everything = numbered(
         [
-            (family, kind, 30 if family == "rolling" else 0.5, {})
+            (family, kind, 90 if family == "rolling" else 0.5, {})
             for family in FAMILIES
             if family not in ("kill", "freeze", "processes")
             for kind in CATALOG[family]
@@ -188,7 +188,7 @@ def assert_signals_tell_who_it_was(ear: Ear) -> None:
     assert all(f"-{line['pid']}-" in line["worker"] for line in struck if line["worker"])
     assert all(line["worker"] for line in struck if line["signal"] == "STOP")
     offspring = [line["process"] for line in ear.signals if line["role"] == "worker" and line["signal"] == "START"]
-    assert offspring.count("run/worker-1") >= 3  # at first, after the kill, and after the replacement
+    assert offspring.count("run/worker-1") >= 2  # at first, and after the kill
     assert set(offspring) == {*WORKERS, "run/worker-1"}
 
 
