@@ -93,11 +93,12 @@ async def test_of_two_decisions_at_once_one_stands(rig: Rig) -> None:
 
 async def test_a_login_beside_a_signup_in_flight_waits_for_it(rig: Rig) -> None:
     """Side by side each would miss the other: the follow-up would be scheduled although the user logged in."""
-    await rig.accept("user.seen", "ada")  # a known user, so that no unique key makes anybody wait
+    # A known user, and a signup that adds nothing to the profile: nobody waits for a row that is only being written.
+    await rig.accept("user.updated", "ada", email="ada@example.com")
     async with rig.database.connection() as conn:
         await conn.execute("BEGIN")
         await outbox.decide(conn, [a_decision()])  # holds the signup up where it has read and not yet decided
-        signup = asyncio.create_task(take(rig, an_event(SIGNUP, "ada", ago(minutes=1))))
+        signup = asyncio.create_task(take(rig, an_event(SIGNUP, "ada", ago(minutes=1), email=None)))
         await until_it_waits(rig, signup)
         login = asyncio.create_task(take(rig, an_event(LOGIN, "ada")))
         await until_it_waits(rig, login, waiting=2)

@@ -54,7 +54,8 @@ class Scratch:
         """Run tests named `path::function`; one with parameters fails when one of its cases does."""
         report = self._reports / "tests.xml"
         report.unlink(missing_ok=True)
-        argv = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", f"--junitxml={report}", *tests]
+        own = ["-p", "no:cacheprovider", f"--basetemp={self._reports / 'tmp'}", f"--junitxml={report}"]
+        argv = ["-m", "pytest", "-q", "--tb=short", *own, *tests]
         code, output = self._run(argv)
         cases = ET.parse(report).getroot().iter("testcase") if report.exists() else iter(())  # noqa: S314 - our own
         found = _by_test(cases)
