@@ -126,6 +126,23 @@ async def test_a_login_finds_what_a_release_in_flight_moves_at_the_first_look(ri
     assert repeats() == before, "a worker may have it before a second look"
 
 
+async def test_an_operator_finds_what_a_release_in_flight_moves_at_the_first_look(rig: Rig) -> None:
+    await rig.accept(SIGNUP, "ada")
+    await three_days_pass(rig)
+    notification = await rig.value("SELECT id FROM scheduled_sends")
+
+    async def cancel() -> bool:
+        async with rig.database.connection() as conn:
+            return await operator_moves.cancel(conn, notification, 0, "operator:key:test")
+
+    async with rig.database.transaction() as conn:
+        assert (await moves.release(conn)).owed == 1
+        canceling = asyncio.create_task(cancel())
+        await until_it_waits(rig, canceling)
+    assert await canceling
+    assert await places(rig, notification) == ["settlements"]
+
+
 async def test_what_comes_back_behind_a_cancel_is_stopped_in_the_next_round(rig: Rig) -> None:
     """The cancel waits for one row and has read the other as claimed, which is given back meanwhile."""
     for user in ("ada", "bob"):
