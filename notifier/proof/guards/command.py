@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Annotated, NoReturn
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -152,26 +153,34 @@ def _verdict(trial: Trial) -> str:
 
 
 def _listed(guards: Sequence[Guard]) -> Table:
-    table = _empty("guard", "without it", "file", "test that fails")
+    table = _empty("guard, and where it stands", "without it", "test that fails")
     for guard in guards:
-        table.add_row(guard.name, guard.holds, "\n".join(guard.files), "\n".join(guard.tests))
+        table.add_row(_place(guard.name, guard.files), guard.holds, _names(guard.tests))
     return table
 
 
 def _table(trials: Sequence[Trial]) -> Table:
-    table = _empty("guard", "taken out of", "what noticed", "", "s")
-    table.columns[3].no_wrap = True
+    table = _empty("guard, and where it was taken out", "what noticed", "", "s")
+    table.columns[2].no_wrap = True
     for trial in trials:
-        noticed = Text("\n".join(trial.run))
-        if not trial.caught:
-            noticed.append(f"\n{trial.words}", style="red")
+        noticed = _names(trial.run)
+        noticed.append(f"\n{trial.words}", style="dim" if trial.caught else "red")
         verdict = Text(_verdict(trial), style="green" if trial.caught else "bold red")
-        table.add_row(trial.guard, "\n".join(trial.files), noticed, verdict, f"{trial.seconds:.1f}")
+        table.add_row(_place(trial.guard, trial.files), noticed, verdict, f"{trial.seconds:.1f}")
     return table
 
 
 def _empty(*columns: str) -> Table:
-    table = Table(show_lines=True)
+    table = Table(box=box.SIMPLE_HEAD, leading=1)
     for name in columns:
-        table.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold", justify="right" if name == "s" else "left")
     return table
+
+
+def _place(name: str, files: Sequence[str]) -> Text:
+    return Text.assemble((name, "bold"), *((f"\n{file}", "dim") for file in files))
+
+
+def _names(tests: Sequence[str]) -> Text:
+    """Without their folders, which the JSON has."""
+    return Text("\n".join(test.rpartition("::")[2] for test in tests))

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from notifier.embedded import place
 from notifier.proof.guards.guard import Chaos, Guard, without
 
 CHAOS = "scripts/kill_pod_mid_send.py"
@@ -37,6 +38,7 @@ class Scratch:
         self.folder = folder
         self._reports = folder.with_name(folder.name + "-reports")
         self._reports.mkdir()
+        self._test_data = self._reports / "tmp"
 
     @contextmanager
     def without(self, guard: Guard) -> Iterator[None]:
@@ -54,7 +56,7 @@ class Scratch:
         """Run tests named `path::function`; one with parameters fails when one of its cases does."""
         report = self._reports / "tests.xml"
         report.unlink(missing_ok=True)
-        own = ["-p", "no:cacheprovider", f"--basetemp={self._reports / 'tmp'}", f"--junitxml={report}"]
+        own = ["-p", "no:cacheprovider", f"--basetemp={self._test_data}", f"--junitxml={report}"]
         argv = ["-m", "pytest", "-q", "--tb=short", *own, *tests]
         code, output = self._run(argv)
         cases = ET.parse(report).getroot().iter("testcase") if report.exists() else iter(())  # noqa: S314 - our own
@@ -72,6 +74,11 @@ class Scratch:
         if code not in (0, 1) or not report.exists():  # a traceback ends with 1, too, but judges nothing
             return Said("broke", f"{CHAOS} ended with {code}: {_last(output)}")
         return Said("failed" if code == 1 else "passed", _last(output))
+
+    def clean(self) -> None:
+        """Remove what tests that were interrupted left outside the copy: as root, a half-made PostgreSQL."""
+        for data_dir in self._test_data.glob("postgres*"):
+            place.remove(data_dir)
 
     def _run(self, argv: Sequence[str]) -> tuple[int, str]:
         environ = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
@@ -141,7 +148,11 @@ def open_scratch(project: Path, parent: Path) -> Iterator[Scratch]:
     folder = parent / "project"
     try:
         copy_project(project, folder)
-        yield Scratch(folder)
+        scratch = Scratch(folder)
+        try:
+            yield scratch
+        finally:
+            scratch.clean()
     finally:
         shutil.rmtree(parent, ignore_errors=True)
 
