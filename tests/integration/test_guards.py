@@ -19,7 +19,7 @@ from notifier.domain.journey import Creation
 from notifier.domain.notification import Settlement, State
 from notifier.ids import new_id
 from notifier.ingest.transaction import Accepted, Door, transact
-from notifier.store import deliveries, moves, operator_moves, outbox, results
+from notifier.store import deliveries, events, moves, operator_moves, outbox, results, users
 from notifier.store.results import Result
 from tests.support.rig import SENT, Rig, a_call, ago, an_event, open_rig
 from tests.support.stack import until
@@ -36,10 +36,10 @@ async def rig(database_url: str) -> AsyncIterator[Rig]:
         yield opened
 
 
-async def take(rig: Rig, *events: Event) -> list[dict[str, Any]]:
-    """Run events as one transaction that waits for whoever is in its way; their answers."""
+async def take(rig: Rig, *group: Event) -> list[dict[str, Any]]:
+    """Run a group as one transaction that waits for whoever is in its way; their answers."""
     door = Door(rig.database, rig.journeys, rig.ingest.wakeup)
-    taken = await transact(door, events, PATIENCE_S)
+    taken = await transact(door, group, PATIENCE_S)
     return [dict(one.answer) for one in taken if isinstance(one, Accepted)]
 
 
@@ -107,6 +107,56 @@ async def test_a_login_beside_a_signup_in_flight_waits_for_it(rig: Rig) -> None:
     [answer] = await login
     assert [row["kind"] for row in answer["canceled"]] == ["followup"]
     assert (await rig.states("ada"))["followup"] == "canceled"
+
+
+# ---------------------------------------------------------------------------------------------- one order for all
+#
+# Each of these asks for the later row first. Who takes rows in their order waits for the earlier one with empty hands,
+# and whoever holds that can go on; otherwise the two would wait for each other.
+
+
+async def test_users_are_locked_in_their_order(rig: Rig) -> None:
+    for user in ("ada", "bob"):
+        await rig.accept("user.seen", user)
+
+    async def lock() -> None:
+        async with rig.database.transaction() as conn:
+            await users.lock(conn, ["bob", "ada"])
+
+    async with rig.database.transaction() as conn:
+        await users.lock(conn, ["ada"])
+        other = asyncio.create_task(lock())
+        await until_it_waits(rig, other)
+        await conn.fetch("SELECT FROM users WHERE user_id = 'bob' FOR NO KEY UPDATE NOWAIT")
+    await other
+
+
+async def test_events_are_entered_in_their_order(rig: Rig) -> None:
+    first, second = (an_event(SIGNUP, user, id_=user) for user in ("ada", "bob"))
+
+    async def enter() -> set[tuple[str, str]]:
+        async with rig.database.transaction() as conn:
+            return await events.insert(conn, [second, first])
+
+    async with rig.database.transaction() as conn:
+        await events.insert(conn, [first])
+        other = asyncio.create_task(enter())
+        await until_it_waits(rig, other)
+        assert await events.insert(conn, [second]) == {("api", "bob")}
+    assert await other == set()
+
+
+@pytest.mark.parametrize("settlement", [SENT, NOT_BEGUN], ids=["settle", "give-back"])
+async def test_results_are_written_in_the_order_of_their_ids(rig: Rig, settlement: Settlement) -> None:
+    for user in ("ada", "bob"):
+        await rig.accept(SIGNUP, user)
+    first, second = sorted(await rig.claim("w1"), key=lambda claim: claim.id)
+    async with rig.database.transaction() as conn:
+        await conn.execute("SELECT FROM deliveries WHERE id = $1 FOR UPDATE", first.id)
+        writing = asyncio.create_task(rig.settle("w1", [second, first], settlement))
+        await until_it_waits(rig, writing)
+        await conn.fetch("SELECT FROM deliveries WHERE id = $1 FOR UPDATE NOWAIT", second.id)
+    assert await writing == 2
 
 
 # ---------------------------------------------------------------------------------------------- canceling

@@ -45,6 +45,36 @@ DECIDING = (
         Chaos(seed=1, faults="freeze"),
     ),
     Guard(
+        "users in order",
+        "two groups of events that wait for each other",
+        (
+            Change(
+                "notifier/store/users.py",
+                "FROM unnest($1::text[]) AS t (user_id) ORDER BY t.user_id\n        ON CONFLICT",
+                "FROM unnest($1::text[]) AS t (user_id)\n        ON CONFLICT",
+            ),
+            Change("notifier/store/users.py", "conn.execute(LOCK, sorted(user_ids))", "conn.execute(LOCK, user_ids)"),
+        ),
+        (f"{_RACES}::test_users_are_locked_in_their_order",),
+    ),
+    Guard(
+        "events in order",
+        "the same, over the ids of events",
+        (
+            Change(
+                "notifier/store/events.py",
+                "     ORDER BY t.source, t.id\n        ON CONFLICT",
+                "        ON CONFLICT",
+            ),
+            Change(
+                "notifier/store/events.py",
+                "ordered = sorted(events, key=lambda event: (event.source, event.id))",
+                "ordered = events",
+            ),
+        ),
+        (f"{_RACES}::test_events_are_entered_in_their_order",),
+    ),
+    Guard(
         "fingerprint",
         "another event under a used id, answered as if it had been taken",
         (

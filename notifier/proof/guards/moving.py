@@ -143,10 +143,7 @@ MOVING = (
                 "                                      ) AS r",
             ),
         ),
-        (
-            f"{_RACES}::test_a_claim_passes_over_what_another_claim_holds",
-            f"{_DELIVERY}::test_many_claimers_share_the_rows_without_one_twice",
-        ),
+        (f"{_RACES}::test_a_claim_passes_over_what_another_claim_holds",),
     ),
     Guard(
         "take-over: expired only",

@@ -44,6 +44,19 @@ SENDING = (
         (f"{_DELIVERY}::test_the_owner_alone_is_not_enough_nor_is_the_generation",),
     ),
     Guard(
+        "results in order",
+        "a worker and a login that wait for each other",
+        (
+            Change(
+                _RESULTS,
+                "statement: str, worker: str, results: Sequence[Result]) -> dict[UUID, float]:\n"
+                "    ordered = sorted(results, key=lambda result: result.claim.id)",
+                "statement: str, worker: str, results: Sequence[Result]) -> dict[UUID, float]:\n    ordered = results",
+            ),
+        ),
+        (f"{_RACES}::test_results_are_written_in_the_order_of_their_ids",),
+    ),
+    Guard(
         "give-back: generation",
         "a worker that gives back what a later claim of its own is sending",
         (Change(_RESULTS, _PUTS_BACK, _without_generation(_PUTS_BACK)),),
