@@ -28,12 +28,14 @@ class Chaos:
     faults: str
     minutes: float = 0.7
     users: int = 150
+    keyless: bool = False
 
     @property
     def arguments(self) -> tuple[str, ...]:
         """For the command line."""
         given = {"minutes": self.minutes, "users": self.users, "seed": self.seed, "faults": self.faults}
-        return tuple(word for name, value in given.items() for word in (f"--{name}", str(value)))
+        words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+        return tuple(words + ["--keyless"] * self.keyless)
 
 
 @dataclass(frozen=True, slots=True)

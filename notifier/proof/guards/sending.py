@@ -141,6 +141,7 @@ SENDING = (
         "a second mail by a provider that knows no keys",
         (Change(_DOMAIN, _MAY_REPEAT, "return same_account and window_left > timedelta(0)"),),
         (f"{_WORKER}::test_a_provider_without_keys_gets_a_second_call_from_nobody",),
+        Chaos(seed=1, faults="kill,freeze", keyless=True),
     ),
     Guard(
         "begin",
@@ -153,6 +154,7 @@ SENDING = (
             ),
         ),
         (f"{_WORKER}::test_a_provider_without_keys_gets_a_second_call_from_nobody",),
+        Chaos(seed=1, faults="kill,freeze", keyless=True),
     ),
     Guard(
         "doubt",
