@@ -79,21 +79,26 @@ def test_a_test_that_is_not_there_has_not_failed(scratch: Scratch) -> None:
     assert said["tests/test_door.py::test_gone"].state == "broke"
 
 
+JUDGED = "import sys; open(sys.argv[-1], 'w').write('{\"violations\": [%s]}'); sys.exit(%d)"
+
+
 @pytest.mark.parametrize(
-    ("script", "state"),
+    ("script", "state", "words"),
     [
-        (None, "broke"),
-        ("import sys; open(sys.argv[-1], 'w').write('{}'); print('two mails for one key'); sys.exit(1)", "failed"),
-        ("import sys; open(sys.argv[-1], 'w').write('{}')", "passed"),
-        ("raise RuntimeError('no judge came')", "broke"),
+        (None, "broke", "is not there"),
+        (JUDGED % ('{"rule": "I2"}, {"rule": "I3"}, {"rule": "I2"}', 1), "failed", "I2: 2, I3: 1"),
+        (JUDGED % ("", 0), "passed", "no violation"),
+        ("raise RuntimeError('no judge came')", "broke", "ended with 1: RuntimeError: no judge came"),
     ],
     ids=["not-there", "violation", "nothing-found", "traceback"],
 )
-def test_a_chaos_run_notices_only_what_it_judged(scratch: Scratch, script: str | None, state: str) -> None:
+def test_a_chaos_run_notices_only_what_it_judged(scratch: Scratch, script: str | None, state: str, words: str) -> None:
     if script is not None:
         (scratch.folder / "scripts").mkdir()
         (scratch.folder / CHAOS).write_text(script)
-    assert scratch.run_chaos(Chaos(seed=1, faults="kill")).state == state
+    said = scratch.run_chaos(Chaos(seed=1, faults="kill"))
+    assert said.state == state
+    assert said.words.endswith(words)
 
 
 def run(tmp_path: Path, *argv: str) -> subprocess.CompletedProcess[str]:

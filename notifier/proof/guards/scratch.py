@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -73,7 +75,7 @@ class Scratch:
         code, output = self._run([CHAOS, *chaos.arguments, "--json", str(report)])
         if code not in (0, 1) or not report.exists():  # a traceback ends with 1, too, but judges nothing
             return Said("broke", f"{CHAOS} ended with {code}: {_last(output)}")
-        return Said("failed" if code == 1 else "passed", _last(output))
+        return Said("failed" if code == 1 else "passed", _violations(report.read_text(encoding="utf-8")))
 
     def clean(self) -> None:
         """Remove what tests that were interrupted left outside the copy: as root, a half-made PostgreSQL."""
@@ -132,6 +134,12 @@ def _said(case: ET.Element) -> Said:
     if (skipped := case.find("skipped")) is not None:
         return Said("broke", "skipped: " + _first(skipped.get("message", "")))
     return Said("passed", "")
+
+
+def _violations(report: str) -> str:
+    """How often each rule was broken, as the run's own figures have it."""
+    rules = Counter(str(found.get("rule")) for found in json.loads(report).get("violations", []))
+    return ", ".join(f"{rule}: {times}" for rule, times in sorted(rules.items())) or "no violation"
 
 
 def _first(text: str) -> str:
