@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from notifier.proof.guards.guard import Change, Chaos, Guard
+from notifier.proof.guards.guard import Change, Guard
 
 _RACES = "tests/integration/test_guards.py"
 _INGEST = "tests/integration/test_ingest.py"
@@ -42,7 +42,6 @@ DECIDING = (
             ),
         ),
         (f"{_RACES}::test_a_login_beside_a_signup_in_flight_waits_for_it",),
-        Chaos(seed=1, faults="freeze"),
     ),
     Guard(
         "users in order",

@@ -85,7 +85,6 @@ MOVING = (
         "a mail canceled that may have been taken before",
         (Change(_MOVES, "num_nulls(d.claimed_by, d.doubt_since) = 2", "num_nulls(d.claimed_by) = 1"),),
         (f"{_DELIVERY}::test_a_row_in_doubt_is_never_canceled",),
-        Chaos(seed=1, faults="provider"),
     ),
     Guard(
         "order of the cancels",

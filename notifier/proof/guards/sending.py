@@ -104,7 +104,6 @@ SENDING = (
             ),
         ),
         (f"{_DELIVERY}::test_the_address_is_that_of_the_first_claim",),
-        Chaos(seed=1, faults="kill"),
     ),
     Guard(
         "same template",
@@ -167,7 +166,6 @@ SENDING = (
             ),
         ),
         (f"{_DELIVERY}::test_a_taken_over_claim_is_in_doubt_since_the_first_one",),
-        Chaos(seed=1, faults="kill,provider"),
     ),
     Guard(
         "first doubt counts",
