@@ -552,6 +552,18 @@ async def test_a_result_that_cannot_be_written_keeps_no_other_one(bench: Bench) 
     assert await bench.rig.value("SELECT id FROM deliveries") == claims[2].id
 
 
+async def test_a_result_that_an_earlier_try_wrote_is_not_counted_lost(bench: Bench) -> None:
+    await bench.rig.accept(SIGNUP, "ada")
+    claims = await bench.claim(bench.runtime.process_id, ttl_s=30)
+    assert await bench.rig.settle(bench.runtime.process_id, claims) == 1  # and the answer never came
+    stale = observe.STALE_SETTLES._value.get()
+    settler = Settler(bench.runtime, lambda _: None)
+    settler.put(Result(claims[0], SENT, a_call(SENT), "worker:x"))
+    async with background(settler.run()):
+        await settler.drained()
+    assert observe.STALE_SETTLES._value.get() == stale
+
+
 async def test_a_certain_answer_of_a_lost_claim_ends_the_uncertainty(bench: Bench) -> None:
     failpoints.arm("worker.after_send=pause:1*1")
     await bench.rig.accept(SIGNUP, "ada")

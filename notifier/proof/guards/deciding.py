@@ -1,0 +1,106 @@
+"""Guards of the decision: one per user and kind, made by one event at a time, told to the sender as it is."""
+
+from __future__ import annotations
+
+from notifier.proof.guards.guard import Change, Guard
+
+_RACES = "tests/integration/test_guards.py"
+_INGEST = "tests/integration/test_ingest.py"
+
+DECIDING = (
+    Guard(
+        "unique index",
+        "two decisions, and so two mails, for one user and kind",
+        (
+            Change(
+                "migrations/versions/0001_the_house.py",
+                "DEFAULT clock_timestamp(),\n        CONSTRAINT outbox_once UNIQUE (user_id, kind)\n",
+                "DEFAULT clock_timestamp()\n",
+            ),
+            # The clause names the index and would fail without it: that would be caught for the wrong reason.
+            Change("notifier/store/outbox.py", "            ON CONFLICT (user_id, kind) DO NOTHING\n", ""),
+        ),
+        (
+            "tests/integration/test_delivery.py::test_a_second_decision_for_one_kind_is_impossible",
+            f"{_RACES}::test_of_two_decisions_at_once_one_stands",
+        ),
+    ),
+    Guard(
+        "on conflict",
+        "an error, instead of a word, for who decides second",
+        (Change("notifier/store/outbox.py", "            ON CONFLICT (user_id, kind) DO NOTHING\n", ""),),
+        (f"{_RACES}::test_of_two_decisions_at_once_one_stands",),
+    ),
+    Guard(
+        "user lock",
+        "a signup and a login that miss each other",
+        (
+            Change(
+                "notifier/store/users.py",
+                "ON CONFLICT (user_id) DO UPDATE SET created_at = u.created_at WHERE false",
+                "ON CONFLICT (user_id) DO NOTHING",
+            ),
+        ),
+        (f"{_RACES}::test_a_login_beside_a_signup_in_flight_waits_for_it",),
+    ),
+    Guard(
+        "users in order",
+        "two groups of events that wait for each other",
+        (
+            Change(
+                "notifier/store/users.py",
+                "FROM unnest($1::text[]) AS t (user_id) ORDER BY t.user_id\n        ON CONFLICT",
+                "FROM unnest($1::text[]) AS t (user_id)\n        ON CONFLICT",
+            ),
+            Change("notifier/store/users.py", "conn.execute(LOCK, sorted(user_ids))", "conn.execute(LOCK, user_ids)"),
+        ),
+        (f"{_RACES}::test_users_are_locked_in_their_order",),
+    ),
+    Guard(
+        "events in order",
+        "the same, over the ids of events",
+        (
+            Change(
+                "notifier/store/events.py",
+                "     ORDER BY t.source, t.id\n        ON CONFLICT",
+                "        ON CONFLICT",
+            ),
+            Change(
+                "notifier/store/events.py",
+                "ordered = sorted(events, key=lambda event: (event.source, event.id))",
+                "ordered = events",
+            ),
+        ),
+        (f"{_RACES}::test_events_are_entered_in_their_order",),
+    ),
+    Guard(
+        "fingerprint",
+        "another event under a used id, answered as if it had been taken",
+        (
+            Change(
+                "notifier/ingest/transaction.py",
+                "refused.answer is not None and refused.fingerprint == event.fingerprint:",
+                "refused.answer is not None:",
+            ),
+        ),
+        (f"{_INGEST}::test_a_repeat_is_answered_from_the_store_and_another_content_is_refused",),
+    ),
+    Guard(
+        "tombstone",
+        "a mail to a user who was erased, asked for by a late event",
+        (Change("notifier/domain/journey.py", "wanted = [] if user.erased else [kind", "wanted = [kind"),),
+        ("tests/integration/test_erasure.py::test_a_later_event_is_taken_and_means_nothing",),
+    ),
+    Guard(
+        "idle time-out",
+        "a frozen process that holds a user's lock for ever",
+        (
+            Change(
+                "notifier/store/database.py",
+                '"idle_in_transaction_session_timeout": _ms(settings.idle_in_transaction_timeout_s)',
+                '"idle_in_transaction_session_timeout": "0"',
+            ),
+        ),
+        ("tests/integration/test_database.py::test_a_session_has_the_patience_and_plans_we_count_on",),
+    ),
+)
