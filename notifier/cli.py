@@ -201,7 +201,7 @@ def mock_provider(
             smtp_port=settings.mock_smtp_port,
             data_dir=settings.data_dir / "mock",
             stop=stop,
-            ready=lambda url, smtp: ready(url, None, smtp),
+            ready=lambda url, smtp: ready(url, None, smtp=smtp),
             duplicate_mode=duplicate_mode or settings.mock_family.value,
             key_ttl_s=settings.mock_window_s if key_ttl_s is None else key_ttl_s,
             names=[called] if (called := urlsplit(settings.mock_url or "").hostname) else [],

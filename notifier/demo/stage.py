@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import sys
-import sysconfig
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import Any
 from notifier.domain.errors import NotReady
 from notifier.embedded.place import remove
 from notifier.embedded.process import explained, read_note
-from notifier.supervisor.children import Child, ChildSpec
+from notifier.supervisor.children import Child, ChildSpec, clean_surroundings
 
 START_WITHIN_S = 90.0
 END_WITHIN_S = 75.0  # everybody's own time to end, with PostgreSQL's
@@ -111,10 +110,6 @@ async def open_stage(*, keep: bool) -> AsyncIterator[Stage]:
 
 
 def clean_environment(data_dir: Path) -> dict[str, str]:
-    """What is around us without any setting of the user's, for this service or for PostgreSQL's clients, and ours."""
-    around = {name: value for name, value in os.environ.items() if not name.upper().startswith(("NOTIFIER_", "PG"))}
+    """What is around us without any setting of the user's, and ours."""
     ours = {f"NOTIFIER_{name}": value for name, value in SETTINGS.items()} | {"NOTIFIER_DATA_DIR": str(data_dir)}
-    source = str(Path(__file__).parents[2])
-    if source != sysconfig.get_path("purelib"):  # run from a checkout: from another directory it would not be found
-        ours["PYTHONPATH"] = os.pathsep.join(filter(None, [source, around.get("PYTHONPATH")]))
-    return around | ours
+    return clean_surroundings() | ours

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import sysconfig
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -198,6 +199,18 @@ def describe(code: int) -> str:
         return signal.Signals(-code).name
     except ValueError:
         return f"signal {-code}"
+
+
+def clean_surroundings() -> dict[str, str]:
+    """What is around us without any setting of the user's, for this service or for PostgreSQL's clients.
+
+    A child started from another directory, where no .env is, finds the code of a checkout all the same.
+    """
+    around = {name: value for name, value in os.environ.items() if not name.upper().startswith(("NOTIFIER_", "PG"))}
+    source = str(Path(__file__).parents[2])
+    if source != sysconfig.get_path("purelib"):
+        around["PYTHONPATH"] = os.pathsep.join(filter(None, [source, around.get("PYTHONPATH")]))
+    return around
 
 
 def note_of(children: Sequence[Child], births: Callable[[int], str | None]) -> str:
