@@ -23,6 +23,8 @@ def report(console: Console, outcome: Outcome, again: str, kept: Path | None) ->
     """Print it all. `again`: the command that repeats it; `kept`: where the history stands, if it was kept."""
     console.print(Padding(_broken(outcome), (1, 0, 0, 0)))
     console.print(Padding(_figures(outcome), (1, 0)))
+    for text in outcome.failed:
+        console.print(Text(f"The rig could not do {text}", style="yellow"))
     for finding in outcome.verdict.violations[:VIOLATIONS_SHOWN]:
         _explain(console, finding)
     if (more := len(outcome.verdict.violations) - VIOLATIONS_SHOWN) > 0:
@@ -59,6 +61,7 @@ def document(outcome: Outcome, again: str, kept: Path | None) -> dict[str, Any]:
         "families": list(wish.families),
         "faults": families,
         "skipped": dict(outcome.skipped),
+        "failed": list(outcome.failed),
         "quiet_after_s": None if outcome.quiet_after_s is None else round(outcome.quiet_after_s, 1),
         "totals": dict(verdict.totals),
         "takeovers": takeovers(verdict),

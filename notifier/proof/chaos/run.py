@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +19,12 @@ from notifier.proof.chaos.quiet import await_quiet
 from notifier.proof.chaos.recorder import Recorder
 from notifier.proof.chaos.schedule import Planned, plan_faults
 from notifier.proof.chaos.screen import Progress, Screen
-from notifier.proof.chaos.stage import Stage, open_stage
+from notifier.proof.chaos.stage import TIMINGS, Stage, open_stage
 from notifier.proof.checker import Verdict, judge
 
-CLAIM_TTL_S = 3.0
-PROVIDER_TIMEOUT_S = 1.0
-POLL_S = 1.0
+CLAIM_TTL_S = float(TIMINGS["CLAIM_TTL_S"])
+PROVIDER_TIMEOUT_S = float(TIMINGS["PROVIDER_TIMEOUT_S"])
+POLL_S = float(TIMINGS["POLL_S"])
 WINDOW_S = 86_400.0
 COUNT_EVERY_S = 1.0
 
@@ -44,12 +44,16 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of it. `faults`: how often each was done; `skipped`: family → why it was not; `calls` by verdict."""
+    """What came of it. `faults`: how often each was done; `calls`: how many the provider had, by its verdict.
+
+    `skipped`: families that were not done, and why; `failed`: what the rig itself could not do, in words.
+    """
 
     wish: Wish
     verdict: Verdict
     faults: Mapping[tuple[str, str], int]
     skipped: Mapping[str, str]
+    failed: Sequence[str]
     quiet_after_s: float | None
     seconds: float
     calls: Mapping[str, int]
@@ -60,12 +64,11 @@ async def run(wish: Wish, file: Path, screen: Screen) -> Outcome:
     """Do it, the history in `file`. Raises NotReady when the installation does not come up or stops answering."""
     began = time.monotonic()
     with contextlib.closing(Recorder(file)) as recorder:
-        _begin(recorder, wish)
+        begin(recorder, wish)
         async with open_stage(
             recorder, families=wish.families, seed=wish.seed, has_keys=wish.has_keys, keep=wish.keep
         ) as stage:
             await stage.await_ready()
-            skipped = dict(stage.skipped)
             async with (
                 recorder.comparing(stage.database_url),
                 open_outside(recorder, stage.api_urls, stage.mock_url, stage.api_key) as outside,
@@ -73,21 +76,22 @@ async def run(wish: Wish, file: Path, screen: Screen) -> Outcome:
                 await _load_and_break(wish, stage, recorder, outside, screen)
                 quiet_after_s = await _come_to_rest(wish, stage, recorder, outside)
                 await collect(outside, recorder)
-    folder = stage.folder if wish.keep else None
-    return _judged(wish, file, skipped, quiet_after_s, time.monotonic() - began, folder)
+    return _judged(wish, file, stage, quiet_after_s, time.monotonic() - began)
 
 
-def _judged(
-    wish: Wish, file: Path, skipped: Mapping[str, str], quiet_after_s: float | None, seconds: float, folder: Path | None
-) -> Outcome:
+def _judged(wish: Wish, file: Path, stage: Stage, quiet_after_s: float | None, seconds: float) -> Outcome:
     lines = list(history.load(file.read_text(encoding="utf-8").splitlines()))
     begun = [line for line in lines if isinstance(line, history.Fault) and line.phase == "begin"]
     faults = Counter((line.family, line.name) for line in begun)
     calls = Counter(line.verdict for line in lines if isinstance(line, history.Attempt))
-    return Outcome(wish, judge(lines), faults, skipped, quiet_after_s, seconds, calls, folder)
+    folder = stage.folder if wish.keep else None
+    return Outcome(
+        wish, judge(lines), faults, stage.skipped, tuple(stage.failed), quiet_after_s, seconds, calls, folder
+    )
 
 
-def _begin(recorder: Recorder, wish: Wish) -> None:
+def begin(recorder: Recorder, wish: Wish) -> None:
+    """Write the first line."""
     recorder.run(
         seed=wish.seed,
         faults=wish.families,
@@ -104,9 +108,7 @@ async def _load_and_break(wish: Wish, stage: Stage, recorder: Recorder, outside:
     """Load and faults side by side, neither waiting for the other; then whoever was not heard may still be."""
     load = Load(outside, recorder, stage.webhook_secret, wish.seed)
     steps = plan_load(wish.seed, wish.users, wish.seconds)
-    faults = [
-        fault for fault in plan_faults(wish.seed, wish.seconds, wish.families) if fault.family not in stage.skipped
-    ]
+    faults = plan_faults(wish.seed, wish.seconds, wish.families)
     started = time.monotonic()
     give_up = started + wish.seconds + wish.patience_s
     watching = asyncio.create_task(_watch(wish, started, load, recorder, outside, screen))

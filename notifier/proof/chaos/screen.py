@@ -54,8 +54,11 @@ class Screen:
                 self._console.print(Text(what), soft_wrap=True)
 
     def show(self, progress: Progress) -> None:
-        """Say how far it is."""
-        text = told(progress)
+        """Say how far a run is."""
+        self.tell(told(progress))
+
+    def tell(self, text: str) -> None:
+        """Put this in the moving line; where nothing moves, only now and then."""
         if self._status is not None:
             line = Text(text)
             line.truncate(self._console.width - SPINNER_CELLS, overflow="ellipsis")  # one that folds would jump
