@@ -17,7 +17,7 @@ from notifier import observe
 from notifier.coordination.client import RedisClient
 from notifier.coordination.lease import Leases
 from notifier.coordination.wakeup import Wakeup
-from notifier.domain.errors import SettingsError
+from notifier.domain.errors import NotReady, SettingsError
 from notifier.domain.journey import Journeys
 from notifier.domain.message import Template
 from notifier.ids import new_id
@@ -117,16 +117,22 @@ def mail_server(settings: Settings) -> MailServer:
 
 
 async def _prepare(settings: Settings, database: Database, sources: Mapping[str, Template]) -> UUID:
-    async with database.connection() as conn:
-        await migrate.require_current(conn)
-        here = await installation.read(conn)
-        if settings.clock == "real" and here.clock_offset:
-            raise SettingsError(
-                f"NOTIFIER_CLOCK=real, but this database's business time is {here.clock_offset} ahead: it was moved "
-                "under NOTIFIER_CLOCK=virtual. Set that again, or use another database: for `notifier run` another "
-                "NOTIFIER_DATA_DIR, or remove the present one"
-            )
-        await templates.keep(conn, list(sources.values()))
+    try:
+        async with database.connection() as conn:
+            await migrate.require_current(conn)
+            here = await installation.read(conn)
+            if settings.clock == "real" and here.clock_offset:
+                raise SettingsError(
+                    f"NOTIFIER_CLOCK=real, but this database's business time is {here.clock_offset} ahead: it was "
+                    "moved under NOTIFIER_CLOCK=virtual. Set that again, or use another database: for `notifier run` "
+                    "another NOTIFIER_DATA_DIR, or remove the present one"
+                )
+            await templates.keep(conn, list(sources.values()))
+    except (*RETRYABLE, *UNAVAILABLE) as error:
+        raise NotReady(
+            f"PostgreSQL at NOTIFIER_DATABASE_URL is there, but cannot be used now ({type(error).__name__}: {error}): "
+            "start again when it takes writes"
+        ) from error
     return here.namespace
 
 

@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from notifier.domain.errors import NotReady
+from notifier.runtime import open_runtime
 from notifier.settings import Settings
 from notifier.store.database import CLOSE_TIMEOUT_S, UNAVAILABLE, Connection, Database, open_database
 from tests.support.stack import until
@@ -42,6 +43,16 @@ async def test_a_wrong_password_or_database_is_not_ready(database_url: str) -> N
     for wrong in (database_url.replace("://notifier:", "://notifier:x"), database_url + "_not"):
         with pytest.raises(NotReady, match="user, password and database"):
             await open_database(Settings(database_url=wrong))
+
+
+async def test_no_process_starts_on_a_database_that_takes_no_writes(
+    database_url: str, connection: asyncpg.Connection
+) -> None:
+    name = await connection.fetchval("SELECT current_database()")
+    await connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    with pytest.raises(NotReady, match="start again when it takes writes"):
+        async with open_runtime(Settings(database_url=database_url, redis_url=""), "worker"):
+            pass
 
 
 async def in_a_block(database: Database, *steps: Step, **options: float) -> None:

@@ -134,12 +134,15 @@ class _Link:
         self.far: asyncio.Transport | None = None
         self._cut: Cut | None = None
         self._full: set[asyncio.Transport] = set()  # what we read from goes nowhere at the moment
+        self._early: list[bytes] = []  # came before there was a far end to hand it to
         near.link = self
-        self.near.pause_reading()
+        self.near.pause_reading()  # not heard by every Python this early
 
     def joined(self, far: asyncio.Transport) -> None:
         """The far end is there."""
         self.far = far
+        far.writelines(self._early)
+        self._early.clear()
         self.apply(self._proxy.state)
 
     def apply(self, cut: Cut | None) -> None:
@@ -160,7 +163,10 @@ class _Link:
 
     def passed(self, reader: asyncio.Transport, data: bytes) -> None:
         """Hand on what was read from one end."""
-        if (writer := self._other(reader)) is not None:
+        writer = self._other(reader)
+        if writer is None:
+            self._early.append(data)
+        else:
             writer.write(data)
 
     def ended(self, end: asyncio.Transport, error: Exception | None) -> None:

@@ -1,0 +1,47 @@
+"""One module a family of faults; each fault breaks something, waits, and mends it, also when it is cut short."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from types import ModuleType
+
+from notifier.proof.chaos.faults import clocks, freeze, kill, network, postgres, processes, provider, redis, rolling
+from notifier.proof.chaos.scene import Scene
+from notifier.proof.chaos.schedule import Planned
+
+Fault = Callable[[Scene, Planned], Awaitable[None]]
+
+_MODULES: Mapping[str, ModuleType] = {
+    "postgres": postgres,
+    "redis": redis,
+    "provider": provider,
+    "network": network,
+    "clocks": clocks,
+    "rolling": rolling,
+    "forget": provider,
+}
+_HIDES = {
+    "provider": {"slow", "failing", "answer_dropped", "error_after_accept", "reset", "hanging", "restarted"},
+    "network": {"provider_cut", "provider_silent", "provider_answers_lost"},
+}
+
+
+def find(planned: Planned) -> Fault:
+    """The fault that was planned."""
+    match planned.family:
+        case "kill":
+            return kill.at_any_moment if planned.name == "at_any_moment" else kill.at_failpoint
+        case "freeze":
+            return freeze.at_any_moment if planned.name == "at_any_moment" else freeze.at_failpoint
+        case "processes":
+            return processes.killed
+        case family:
+            fault: Fault = getattr(_MODULES[family], planned.name)
+            return fault
+
+
+def hides_answers(planned: Planned) -> bool:
+    """Whether a call may be taken and its answer lost while it lasts, or the sender left not knowing."""
+    if planned.family in ("kill", "freeze"):
+        return str(planned.parameters["pod"]).startswith("worker")
+    return planned.name in _HIDES.get(planned.family, ())

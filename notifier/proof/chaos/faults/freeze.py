@@ -1,0 +1,39 @@
+"""SIGSTOP for longer than a claim lasts, then SIGCONT: between two steps, or anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+
+from notifier.proof.chaos.pods import within
+from notifier.proof.chaos.scene import Scene
+from notifier.proof.chaos.schedule import Planned
+
+
+async def at_failpoint(scene: Scene, planned: Planned) -> None:
+    """Replace a pod by one that stops itself at the step, and wake it. One that does not come there is replaced."""
+    deadline = time.monotonic() + planned.for_s
+    pod, frozen_s = scene.pods[planned.parameters["pod"]], planned.parameters["frozen_s"]
+    async with pod.lock:
+        life = await pod.replace(failpoints=f"{planned.name}=freeze*1")
+        if await within(life.frozen, deadline - frozen_s - time.monotonic()):
+            try:
+                await asyncio.sleep(frozen_s)
+            finally:
+                if pod.life is life:
+                    pod.signal(signal.SIGCONT)
+                    life.armed = ""  # it was to happen once
+        elif pod.life is life and not life.ended.is_set():
+            await pod.replace()
+
+
+async def at_any_moment(scene: Scene, planned: Planned) -> None:
+    """Freeze a worker wherever it is."""
+    pod = scene.pods[planned.parameters["pod"]]
+    async with pod.lock:
+        pod.signal(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(planned.for_s)
+        finally:
+            pod.signal(signal.SIGCONT)

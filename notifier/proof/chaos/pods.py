@@ -1,0 +1,289 @@
+"""Pods: processes that are started again whenever they end, and that can be killed, frozen, armed and replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from notifier.embedded.process import open_log, read_note
+from notifier.proof.chaos.leftovers import forget_clock, note_started
+from notifier.proof.chaos.note import Note, Role, SignalName
+
+LOOK_S = 0.03
+RESTART_FIRST_S = 0.2
+RESTART_MAX_S = 2.0
+HEALTHY_AFTER_S = 5.0
+END_WITHIN_S = 10.0
+START_WITHIN_S = 60.0
+First = Literal["new", "old"]
+
+
+@dataclass(frozen=True, slots=True)
+class PodSpec:
+    """What to start: `settings` without their prefix, `around` the whole rest of its environment."""
+
+    name: str
+    role: Role
+    command: str
+    settings: Mapping[str, str]
+    around: Mapping[str, str]
+
+
+@dataclass(slots=True, eq=False)
+class Life:
+    """One process of a pod. `armed` is its NOTIFIER_FAILPOINTS; `worker` its own id, once it has said it."""
+
+    pid: int
+    process: asyncio.subprocess.Process
+    armed: str
+    ready_file: Path
+    worker: str | None = None
+    answers: asyncio.Event = field(default_factory=asyncio.Event)
+    frozen: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    sent: set[signal.Signals] = field(default_factory=set)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+
+class Pod:
+    """A process that is to be there until the end, whoever kills it.
+
+    One started again after its end has no failpoints armed. Whoever breaks it holds `lock` meanwhile.
+    """
+
+    def __init__(self, spec: PodSpec, *, folder: Path, parent_fd: int, note: Note) -> None:
+        self.spec = spec
+        self.lock = asyncio.Lock()
+        self.life: Life | None = None
+        self.home = folder / "pods" / spec.name  # a directory without a .env
+        self._folder = folder
+        self._log = folder / "logs" / f"{spec.name}.log"
+        self._parent_fd = parent_fd
+        self._note = note
+        self._lives = 0
+        self._armed_next = ""
+        self._starting = asyncio.Lock()
+        self._may_start = asyncio.Event()
+        self._may_start.set()
+        self._is_ending = False
+
+    async def keep(self) -> None:
+        """Have it run until `end`."""
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        delay_s = RESTART_FIRST_S
+        while not self._is_ending:
+            await self._may_start.wait()
+            started = time.monotonic()
+            async with self._starting:
+                if self.life is None or self.life.ended.is_set():
+                    armed, self._armed_next = self._armed_next, ""
+                    self.life = await self._start(armed)
+                life = self.life
+            await life.ended.wait()
+            if self.life is life and not self._is_ending:
+                is_well = time.monotonic() - started > HEALTHY_AFTER_S
+                delay_s = RESTART_FIRST_S if is_well else min(delay_s * 2, RESTART_MAX_S)
+                await asyncio.sleep(delay_s)
+
+    async def end(self) -> None:
+        """End it, whatever state it is in; nothing of this is noted."""
+        self._is_ending = True
+        if (life := self.life) is None or life.ended.is_set():
+            return
+        for number in (signal.SIGTERM, signal.SIGCONT):
+            _send(life, number)
+        if not await within(life.ended, END_WITHIN_S):
+            _send(life, signal.SIGKILL)
+            await life.ended.wait()
+
+    async def up(self) -> Life:
+        """Wait until it answers. Raises TimeoutError when it does not in a minute."""
+        async with asyncio.timeout(START_WITHIN_S):
+            while True:
+                life = self.life
+                if life is not None and life.answers.is_set() and not life.ended.is_set():
+                    return life
+                await asyncio.sleep(LOOK_S)
+
+    def signal(self, number: signal.Signals, by: str = "schedule") -> None:
+        """Send it a signal, and write that down first; nothing when it is not there just now."""
+        if (life := self.life) is None or life.ended.is_set():
+            return
+        self._signalled(life, _NAMES[number], by)
+        _send(life, number)
+
+    async def replace(self, *, failpoints: str = "", first: First = "old") -> Life:
+        """Replace its process with another one, in order; gives the new one once it runs, with `failpoints` armed.
+
+        `first`: whether the new one answers before the old one is told to end, or the old one has ended before.
+        """
+        if first == "new":
+            return await self._replace_new_first(failpoints)
+        old = self.life
+        self._armed_next = failpoints
+        if old is not None:
+            await self._terminate(old)
+        while self.life is old or self.life is None:  # noqa: ASYNC110 - `keep` starts it
+            await asyncio.sleep(LOOK_S)
+        await _any((self.life.answers, self.life.ended), START_WITHIN_S)
+        return self.life
+
+    async def _replace_new_first(self, failpoints: str) -> Life:
+        async with self._starting:
+            old, new = self.life, await self._start(failpoints)
+            await _any((new.answers, new.ended), START_WITHIN_S)
+            self.life = new
+        if old is not None:
+            await self._terminate(old)
+        return new
+
+    @contextlib.contextmanager
+    def down(self) -> Iterator[None]:
+        """Keep it from being started again for as long as the block lasts."""
+        self._may_start.clear()
+        try:
+            yield
+        finally:
+            self._may_start.set()
+
+    async def heal(self) -> None:
+        """Thaw it, let it start, and replace a process that is still armed."""
+        self._may_start.set()
+        self._armed_next = ""
+        if (life := self.life) is None or life.ended.is_set():
+            return
+        if is_stopped(life.pid):
+            self.signal(signal.SIGCONT, "heal")
+            life.frozen.clear()
+        if life.armed:
+            await self.replace()
+
+    # One process
+
+    async def _start(self, armed: str) -> Life:
+        self._lives += 1
+        ready_file = self._folder / "ready" / f"{self.spec.name}-{self._lives}.json"
+        ready_file.parent.mkdir(mode=0o700, exist_ok=True)
+        settings = {f"NOTIFIER_{name}": value for name, value in self.spec.settings.items()}
+        with open_log(self._log) as output:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "notifier", self.spec.command),
+                *("--ready-file", str(ready_file), "--parent-fd", str(self._parent_fd)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**self.spec.around, **settings, "NOTIFIER_FAILPOINTS": armed},
+                cwd=self.home,
+                pass_fds=(self._parent_fd,),
+                start_new_session=True,
+            )
+        note_started(self._folder, process.pid)
+        life = Life(process.pid, process, armed, ready_file)
+        self._signalled(life, "START", f"armed {armed}" if armed else "")
+        watches = [self._watch_end(life), self._watch_ready(life)]
+        if "freeze" in armed:
+            watches.append(self._watch_freeze(life))
+        life.tasks = [asyncio.create_task(watch) for watch in watches]
+        return life
+
+    async def _watch_end(self, life: Life) -> None:
+        code = await life.process.wait()
+        forget_clock(life.pid)
+        if code == -signal.SIGKILL and signal.SIGKILL not in life.sent:
+            self._signalled(life, "KILL", f"failpoint {_point(life.armed)}" if life.armed else "somebody else")
+        self._signalled(life, "END", "" if code <= 0 else f"exit code {code}")
+        for task in life.tasks[1:]:
+            task.cancel()
+        life.ready_file.unlink(missing_ok=True)
+        life.ended.set()
+
+    async def _watch_ready(self, life: Life) -> None:
+        while not _is_writer(note := read_note(life.ready_file), life.pid):  # noqa: ASYNC110 - another process says it
+            await asyncio.sleep(LOOK_S)
+        worker = note.get("process")
+        life.worker = worker if isinstance(worker, str) else None
+        life.answers.set()
+
+    async def _watch_freeze(self, life: Life) -> None:
+        while not is_stopped(life.pid) or signal.SIGSTOP in life.sent:  # noqa: ASYNC110 - it cannot say so itself
+            await asyncio.sleep(LOOK_S)
+        self._signalled(life, "STOP", f"failpoint {_point(life.armed)}")
+        life.frozen.set()
+
+    def _signalled(self, life: Life, name: SignalName, by: str) -> None:
+        if not self._is_ending:
+            spec = self.spec
+            self._note.signal(process=spec.name, role=spec.role, pid=life.pid, signal=name, worker=life.worker, by=by)
+
+    async def _terminate(self, life: Life) -> None:
+        if life.ended.is_set():
+            return
+        self._signalled(life, "TERM", "schedule")
+        _send(life, signal.SIGTERM)
+        _send(life, signal.SIGCONT)
+        if not await within(life.ended, END_WITHIN_S):
+            self._signalled(life, "KILL", "it did not end")
+            _send(life, signal.SIGKILL)
+            await life.ended.wait()
+
+
+_NAMES: Mapping[signal.Signals, SignalName] = {
+    signal.SIGTERM: "TERM",
+    signal.SIGKILL: "KILL",
+    signal.SIGSTOP: "STOP",
+    signal.SIGCONT: "CONT",
+}
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is frozen."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    except psutil.Error:
+        return False
+
+
+def _send(life: Life, number: signal.Signals) -> None:
+    life.sent.add(number)
+    if life.process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(life.pid, number)
+
+
+def _is_writer(note: Mapping[str, object], pid: int) -> bool:
+    """Whether this process wrote the ready file; a `run` names itself among those it started."""
+    pids = note.get("pids")
+    return pid == (pids.get("supervisor") if isinstance(pids, dict) else note.get("pid"))
+
+
+def _point(armed: str) -> str:
+    return armed.partition("=")[0]
+
+
+async def within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for something; whether it came in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _any(events: tuple[asyncio.Event, ...], seconds: float) -> None:
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
