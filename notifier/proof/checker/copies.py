@@ -1,0 +1,104 @@
+"""I2: nobody gets the same mail twice, unless the provider forgot the first while the service could not know of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import pairwise
+
+from notifier.proof.checker.record import Notification, Record
+from notifier.proof.checker.trouble import faults_between, is_taken, what_hid
+from notifier.proof.checker.verdict import Finding
+from notifier.proof.history import Attempt, KeysForgotten, Line, Mail, Signal
+
+
+def check(record: Record) -> tuple[list[Finding], list[Finding]]:
+    """Give the copies, and those that are excused."""
+    found: list[Finding] = []
+    excused: list[Finding] = []
+    for about in record.notifications.values():
+        by_key: dict[str | None, list[Mail]] = defaultdict(list)
+        for mail in about.mails:
+            by_key[mail.key].append(mail)
+        for first, second in (pair for mails in by_key.values() for pair in pairwise(mails)):
+            excuse = _excuse(record, about, first, second) if first.key is not None else None
+            if excuse is None:
+                found.append(record.finding("I2", about, _twice(first), *_story(about, first, second)))
+            else:
+                sentence = "a second mail after the provider forgot its keys, while the first was in doubt"
+                excused.append(record.finding("keys forgotten", about, sentence, first, *excuse, second))
+        found += _too_many(record, about, list(by_key))
+        found += _other_body(record, about)
+    return found, excused
+
+
+def _twice(mail: Mail) -> str:
+    return "accepted twice" if mail.key is None else "accepted twice under one key"
+
+
+def _too_many(record: Record, about: Notification, keys: Sequence[str | None]) -> Iterator[Finding]:
+    """More keys than a person asked for; copies under one key are told already."""
+    resolves = about.acts_of("resolve", "not_sent")
+    if len(keys) <= 1 + len(resolves):
+        return
+    sentence = f"accepted under {len(keys)} keys, and a person asked for {len(resolves)} new ones"
+    yield record.finding("I2", about, sentence, *about.mails, *(line for ask in resolves for line in ask.lines))
+
+
+def _other_body(record: Record, about: Notification) -> Iterator[Finding]:
+    for attempt in about.attempts:
+        if attempt.verdict == "body_mismatch":
+            yield record.finding("I2", about, "a repeat under the key carried another mail", *about.mails, attempt)
+            return
+
+
+def _story(about: Notification, first: Mail, second: Mail) -> Iterator[Line]:
+    yield from (first, second)
+    for attempt in about.attempts:
+        if attempt.verdict == "accepted" and {first.id, second.id} & set(attempt.message_ids):
+            yield attempt
+
+
+def _excuse(record: Record, about: Notification, first: Mail, second: Mail) -> tuple[Line, ...] | None:
+    """Why the second is nobody's fault: keys forgotten in between, and the service could not know of the first."""
+    if not record.run.has_keys:
+        return None
+    for forgotten in record.forgotten:
+        if first.at <= forgotten.at <= second.at:
+            why = _on_its_way(record, about, forgotten, second) or _in_doubt(record, about, first, forgotten.at)
+            if why is not None:
+                return (forgotten, *why)
+    return None
+
+
+def _on_its_way(record: Record, about: Notification, forgotten: KeysForgotten, second: Mail) -> tuple[Line, ...] | None:
+    """Whether the second call had begun before the keys were forgotten, and came through only afterwards."""
+    call = next((attempt for attempt in about.attempts if second.id in attempt.message_ids), None)
+    if call is None:
+        return None
+    if call.at <= forgotten.at:
+        return (call,)
+    stops: dict[str, Signal | None] = {"STOP": None, "CONT": None}
+    for line in record.signals:
+        if line.worker == call.worker and line.signal in stops and line.at <= call.at:
+            stops[line.signal] = line  # the last of each before the call
+    stopped, thawed = stops["STOP"], stops["CONT"]
+    if stopped and thawed and stopped.at <= forgotten.at <= thawed.at:
+        return (stopped, thawed, call)
+    for fault in faults_between(record, forgotten.at, forgotten.at):
+        if fault.family == "network" and fault.hides_answers:
+            return (fault, call)
+    return None
+
+
+def _in_doubt(record: Record, about: Notification, first: Mail, until: datetime) -> tuple[Line, ...] | None:
+    """Whether every call that told of the first mail before `until` may have been told to nobody."""
+    telling: list[Attempt] = [
+        attempt for attempt in about.attempts if is_taken(attempt) and first.at <= attempt.at <= until
+    ]
+    telling += [attempt for attempt in about.attempts if first.id in attempt.message_ids and attempt not in telling]
+    hidden = [what_hid(record, attempt, until) for attempt in telling]
+    if not telling or any(line is None for line in hidden):
+        return None
+    return tuple(line for line in hidden if line is not None)

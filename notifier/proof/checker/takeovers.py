@@ -1,0 +1,134 @@
+"""I7: what a dead or frozen worker had in hand comes to the provider again in time, unless something held it up."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from notifier.proof.checker.explained import why_missing
+from notifier.proof.checker.record import Notification, Record
+from notifier.proof.checker.trouble import AFTERMATH_S, HOLDING_FAMILIES, STOPPING, faults_between, is_taken
+from notifier.proof.checker.verdict import Finding, Takeover
+from notifier.proof.history import Attempt, Signal
+
+SLACK_S = 1.0  # a busy host, and the call itself
+STARTUP_S = 5.0  # from a process's start until it surely claims
+
+
+def check(record: Record) -> tuple[list[Finding], list[Takeover]]:
+    """Give what came too late or never, and every takeover that was seen."""
+    found: list[Finding] = []
+    takeovers: list[Takeover] = []
+    if not record.run.has_keys:
+        return found, takeovers  # without keys nothing is repeated
+    calls: dict[str, list[tuple[Notification, int]]] = defaultdict(list)
+    for about in record.notifications.values():
+        for place, attempt in enumerate(about.attempts):
+            if attempt.worker is not None:
+                calls[attempt.worker].append((about, place))
+    thaws = _thaws(record)
+    for death in _deaths(record):
+        assert death.worker is not None
+        for about, place in calls[death.worker]:
+            if _was_in_hand(record, about.attempts[place], death):
+                found += _judge(record, about, place, death, thaws.get(death.worker, ()), takeovers)
+    return found, takeovers
+
+
+def _deaths(record: Record) -> Iterator[Signal]:
+    """The moments in which a worker, known by name, died or froze; one that drained first is none."""
+    drained: set[int] = set()
+    dead: set[int] = set()
+    for line in record.signals:
+        if line.signal in ("TERM", "INT"):
+            drained.add(line.pid)
+        elif line.signal in STOPPING and line.worker is not None and line.pid not in drained | dead:
+            if line.signal != "STOP":
+                dead.add(line.pid)
+            yield line
+
+
+def _thaws(record: Record) -> dict[str, list[Signal]]:
+    found: dict[str, list[Signal]] = defaultdict(list)
+    for line in record.signals:
+        if line.signal == "CONT" and line.worker is not None:
+            found[line.worker].append(line)
+    return found
+
+
+def _was_in_hand(record: Record, attempt: Attempt, death: Signal) -> bool:
+    """Whether the call may have been under way, or its outcome unwritten, when its worker died."""
+    run = record.run
+    return attempt.at <= death.at <= attempt.at + timedelta(seconds=run.provider_timeout_s + SLACK_S)
+
+
+def _judge(
+    record: Record,
+    about: Notification,
+    place: int,
+    death: Signal,
+    thaws: list[Signal] | tuple[()],
+    takeovers: list[Takeover],
+) -> Iterator[Finding]:
+    attempt = about.attempts[place]
+    repeat = next((later for later in about.attempts[place + 1 :] if later.at > death.at), None)
+    by_hand = any(ask.first.at >= death.at for ask in about.acts)
+    own = repeat is not None and repeat.worker == attempt.worker
+    thawed = any(line.at >= death.at and (repeat is None or line.at <= repeat.at) for line in thaws)
+    if own or by_hand or (repeat is None and (thawed or is_taken(attempt) or about.mails)):
+        return  # its own, a person's, or settled before it died
+    run = record.run
+    latest = attempt.at + timedelta(seconds=2 * run.claim_ttl_s + run.poll_s + SLACK_S)
+    held_up = _held_up(record, attempt, latest, death)
+    if held_up is None and not is_taken(attempt):
+        held_up = "its outcome may have been written, and the repeat waited for its turn" if repeat else None
+    if repeat is not None:
+        assert attempt.worker is not None
+        seconds = (repeat.at - death.at).total_seconds()
+        takeovers.append(Takeover(about.user, about.kind, attempt.worker, death.by, seconds, held_up))
+        if repeat.at > latest and held_up is None:
+            sentence = f"in the hands of a dead worker, and repeated only {seconds:.1f} s later"
+            yield record.finding("I7", about, sentence, attempt, death, repeat)
+    elif held_up is None and _ran_out(record, latest) and why_missing(record, about) is None:
+        sentence = "in the hands of a dead worker, and never repeated by anybody"
+        yield record.finding("I7", about, sentence, attempt, death, *about.opinions)
+
+
+def _ran_out(record: Record, latest: datetime) -> bool:
+    return record.quiet is not None and record.quiet.at > latest
+
+
+def _held_up(record: Record, attempt: Attempt, latest: datetime, death: Signal) -> str | None:
+    """What lawfully delays a repeat: trouble in between, what it leaves behind, nobody there to do it."""
+    if any(attempt.at <= line.at <= latest and line.role == "postgres" for line in record.signals):
+        return "the database"
+    for fault in faults_between(record, attempt.at, latest, AFTERMATH_S):
+        if fault.family in HOLDING_FAMILIES:
+            return f"fault {fault.n}, {fault.family}: {fault.name}"
+    for one in record.exchanges:
+        if one.request.act == "switch" and one.request.at <= latest:
+            ended = one.request.detail.get("ttl_s")
+            long = timedelta(seconds=float(ended) if isinstance(ended, int | float) else AFTERMATH_S)
+            if one.request.at + long >= attempt.at:
+                return "a switch"
+    if not _others_up(record, attempt.at, latest, death):
+        return "no other worker was up"
+    return None
+
+
+def _others_up(record: Record, since: datetime, until: datetime, death: Signal) -> bool:
+    """Whether another worker was there all the time."""
+    started: dict[int, datetime] = {}
+    gone: set[int] = {death.pid}
+    for line in record.signals:
+        if line.role != "worker" or line.at > until:
+            continue
+        if line.signal in ("START", "CONT"):
+            started[line.pid] = line.at
+            gone.discard(line.pid)
+        elif line.signal in (*STOPPING, "TERM"):
+            gone.add(line.pid)
+            started.pop(line.pid, None)
+    early = since - timedelta(seconds=STARTUP_S)
+    return any(at <= early and pid not in gone for pid, at in started.items() if pid != death.pid)
