@@ -53,6 +53,21 @@ def test_only_the_repeat_is_acknowledged() -> None:
     assert verdict.totals["signups_acknowledged"] == 1
 
 
+def test_what_an_operator_reads_is_no_promise() -> None:
+    story = Story()
+    story.signup("ada", ago=DUE_IN_5_S)
+    story.call("ada", "onboarding")
+    story.operate("cancel", "ada", "followup")
+    row = story.rows["ada", "followup"]
+    read = story.request("read", "operate", user="ada")
+    found = {"id": row.id, "user_id": "ada", "kind": "followup", "state": "canceled", "reason": "operator"}
+    story.answer(read, 200, {"notifications": [found], "next": None})
+    story.operate("retry", "ada", "followup")
+    story.now += 6
+    story.call("ada", "followup")
+    passed(story.finish())
+
+
 def test_a_storm_of_repeats_over_two_doors() -> None:
     story = Story()
     first = story.signup("ada")

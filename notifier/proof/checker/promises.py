@@ -44,7 +44,7 @@ def _promised(record: Record, ask: Ask, one: Exchange, answer: Answer) -> Iterat
             for about in _named(record, str(ask.first.notification)):
                 yield Promise(about, one, answer, _lifted(about, answer))
         return
-    if ask.first.act in ("retry", "resolve") or user is None:
+    if ask.first.act in ("retry", "resolve", "read", "switch") or user is None:  # what is read promises nothing
         return
     kinds = [str(entry.get("kind")) for entry in entries(answer.body, "canceled")]
     kinds += [  # created, and canceled at once by a login that was there first
