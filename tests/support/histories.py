@@ -229,6 +229,8 @@ class Story:
             for row in self.of(user):
                 closed = row.state in ("canceled", "skipped", "failed")
                 self._list(row, lists, not closed, "erased")
+                if row.state == "pending":
+                    row.state, row.reason = "uncertain", "erased"
             self.erased.add(user)
             self.addresses.pop(user, None)
         if lost:
@@ -389,11 +391,14 @@ class Story:
 
     def finish(self, *, reached: bool = True) -> Sequence[Line]:
         """Send what is owed, come to rest, and ask the service what it thinks."""
+        self.now += 10.0
         if reached:
             for row in list(self.rows.values()):
-                if self.is_owed(row):
+                if self.is_owed(row) and row.user not in self.addresses:
+                    row.state, row.reason = "skipped", "no_recipient"
+                elif self.is_owed(row):
                     self.call(row.user, row.kind, worker="w12")
-        self.now += 10.0
+        self.now += 1.0
         self.lines.append(Quiet(**self.moment(), reached=reached, after_s=10.0))
         for row in self.rows.values():
             document = {"state": row.state, "reason": row.reason, "evidence": row.evidence}

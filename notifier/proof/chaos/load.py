@@ -17,7 +17,7 @@ from notifier.proof.chaos.operator import Operator
 from notifier.proof.chaos.outside import JSON, Outside, Reply
 from notifier.proof.chaos.recorder import Door, Recorder
 
-AGAIN_FIRST_S, AGAIN_MAX_S = 0.2, 2.0
+AGAIN_FIRST_S, AGAIN_MAX_S = 0.2, 3.0
 NDJSON = "application/x-ndjson"
 TO_BE_REPEATED = frozenset({None, 408, 409, 425, 429})  # and what begins with a 5
 

@@ -41,6 +41,12 @@ def due(record: Record, about: Notification) -> tuple[datetime, datetime]:
     return min(earliest, never) + delay, min(latest, never) + delay
 
 
+def owed_since(record: Record, about: Notification) -> datetime:
+    """When it can have been claimed at the earliest."""
+    asked = min((ask.first.at for ask in about.deciders), default=record.run.at)
+    return max(asked, due(record, about)[0]) if about.kind == FOLLOWUP else asked
+
+
 def may_be_canceled(about: Notification) -> bool:
     """Whether anything was asked that could have canceled it."""
     by_login = any(ask.may_have_happened and about.perhaps_concerned_by(ask) for ask in about.person.logins)
@@ -95,7 +101,7 @@ def _by_doubt(record: Record, about: Notification) -> Reason | None:
     said = next((opinion for opinion in about.opinions if opinion.state == "uncertain"), None)
     if said is None:
         return None
-    evidence = doubt(record, about)
+    evidence = doubt(record, about, owed_since(record, about))
     return Reason("uncertain, and in doubt by the outside record", (evidence, said), True) if evidence else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from notifier.proof.checker.explained import due, may_be_canceled
+from notifier.proof.checker.explained import due, may_be_canceled, owed_since
 from notifier.proof.checker.owed import OPEN
 from notifier.proof.checker.promises import Promise, promises
 from notifier.proof.checker.record import KINDS, Notification, Record
@@ -50,7 +50,7 @@ def _of_one(record: Record, about: Notification, opinion: Opinion) -> Iterator[F
         yield record.finding("I6", about, f"ended {state}, and no reason is given", opinion)
     elif state == "canceled" and not may_be_canceled(about):
         yield record.finding("I6", about, "canceled, and nobody had asked for that", opinion)
-    elif state == "uncertain" and doubt(record, about) is None:
+    elif state == "uncertain" and doubt(record, about, owed_since(record, about)) is None:
         sentence = "uncertain, and nothing seen from outside brought it into doubt"
         yield record.finding("I6", about, sentence, *about.attempts, opinion)
 

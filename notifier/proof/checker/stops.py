@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+from notifier.proof.checker.explained import owed_since
 from notifier.proof.checker.record import (
     CLOCKS_S,
     KINDS,
@@ -109,7 +110,7 @@ def _too_late(
     elif state == "sent" and not _was_sent(about, answer):
         sentence = "called sent, and the provider had not accepted it"
         yield record.finding(RULE, about, sentence, *shown, *about.mails)
-    elif state == "pending" and doubt(record, about, answer.at) is None:
+    elif state == "pending" and doubt(record, about, owed_since(record, about), answer.at) is None:
         sentence = "called in doubt, and nothing seen from outside could have brought it there"
         yield record.finding(RULE, about, sentence, *shown, *about.attempts)
     elif state == "sending" and not _was_claimed(record, about, answer, since):

@@ -12,7 +12,7 @@ from notifier.proof.checker.trouble import AFTERMATH_S, HOLDING_FAMILIES, STOPPI
 from notifier.proof.checker.verdict import Finding, Takeover
 from notifier.proof.history import Attempt, Signal
 
-SLACK_S = 1.0  # a busy host, and the call itself
+SLACK_S = 2.0  # a busy host, and the call itself
 STARTUP_S = 5.0  # from a process's start until it surely claims
 
 
@@ -41,8 +41,8 @@ def _deaths(record: Record) -> Iterator[Signal]:
     drained: set[int] = set()
     dead: set[int] = set()
     for line in record.signals:
-        if line.signal in ("TERM", "INT"):
-            drained.add(line.pid)
+        if line.signal in ("TERM", "INT") or (line.signal == "END" and not line.by):
+            drained.add(line.pid)  # an end of its own without an exit code: it drained, or was killed before
         elif line.signal in STOPPING and line.worker is not None and line.pid not in drained | dead:
             if line.signal != "STOP":
                 dead.add(line.pid)

@@ -9,7 +9,7 @@ from notifier.proof.checker.record import Notification, Record
 from notifier.proof.history import Attempt, Fault, Line, Signal
 
 STOPPING = ("KILL", "STOP", "END", "QUIT")
-HOLDING_FAMILIES = ("postgres", "network", "provider", "redis", "rolling", "switch")  # clocks hold nothing up
+HOLDING_FAMILIES = ("postgres", "network", "provider", "rolling")  # Redis and clocks may hold nothing up
 HIDING_FAMILIES = ("postgres", "network")  # a settle cannot be written, and the claim runs out meanwhile
 AFTERMATH_S = 35.0  # a breaker's longest wait between two probes, and the longest back-off
 _ACCEPTED = ("accepted", "duplicate", "replayed", "dropped")
@@ -42,19 +42,20 @@ def is_taken(attempt: Attempt) -> bool:
     return attempt.verdict in _ACCEPTED
 
 
-def doubt(record: Record, about: Notification, until: datetime | None = None) -> Line | None:
-    """Outside evidence that nobody could know whether it had been accepted; None where there is none."""
-    since = min((ask.first.at for ask in about.deciders), default=record.run.at)
+def doubt(record: Record, about: Notification, since: datetime, until: datetime | None = None) -> Line | None:
+    """Outside evidence that nobody could know whether it had been accepted; None where there is none.
+
+    The nearest first: a call of its own, then a fault that may have swallowed one, then a worker that was stopped
+    and may have held it. `since`: when it can have been claimed at the earliest.
+    """
     until = until or (record.quiet.at if record.quiet else datetime.max.replace(tzinfo=since.tzinfo))
     for attempt in about.attempts:
         if attempt.at <= until and (is_unclear(attempt) or not record.run.has_keys):
             return attempt
-    for stop in worker_stops(record, since, until):
-        return stop
     for fault in faults_between(record, since, until):
         if fault.hides_answers or fault.family in HIDING_FAMILIES:
             return fault
-    return None
+    return next(worker_stops(record, since, until), None)
 
 
 def what_hid(record: Record, attempt: Attempt, until: datetime) -> Line | None:
