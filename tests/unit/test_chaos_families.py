@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from notifier.proof.chaos.families import choose
+from notifier.proof.chaos.families import choose, named
 from notifier.proof.chaos.schedule import DEFAULT_FAMILIES, FAMILIES
 
 
@@ -32,3 +32,8 @@ def test_a_list_means_what_it_says(text: str, families: tuple[str, ...]) -> None
 def test_what_nobody_knows_is_refused_with_what_there_is(text: str, says: str) -> None:
     with pytest.raises(typer.BadParameter, match=says):
         choose(text)
+
+
+@pytest.mark.parametrize("text", ["all", "none", "kill", "kill,redis", "all,forget"])
+def test_families_are_named_as_shortly_as_they_can_be_chosen(text: str) -> None:
+    assert named(choose(text)) == text

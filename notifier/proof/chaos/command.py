@@ -22,7 +22,7 @@ from rich.console import Console
 
 from notifier.domain.errors import NotifierError
 from notifier.proof.chaos import recovery as takeover
-from notifier.proof.chaos.families import choose, teach
+from notifier.proof.chaos.families import ALL, choose, named, teach
 from notifier.proof.chaos.report import document, report, summary
 from notifier.proof.chaos.run import Outcome, Wish, run
 from notifier.proof.chaos.screen import Screen
@@ -200,7 +200,8 @@ def _keep(file: Path, seed: int) -> Path:
 def command_line(wish: Wish) -> str:
     """How to ask for this run again."""
     said = [f"--minutes {wish.seconds / 60:g}", f"--users {wish.users}", f"--seed {wish.seed}"]
-    said.append(f"--faults {','.join(wish.families) or 'none'}")
+    if (families := named(wish.families)) != ALL:
+        said.append(f"--faults {families}")
     if not wish.has_keys:
         said.append("--keyless")
     return f'{PROGRAM}"{" ".join(said)}"'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 
 import typer
 from rich.console import Console
@@ -31,6 +32,14 @@ def choose(text: str) -> tuple[str, ...]:
             raise typer.BadParameter(f"there is no family {name!r}: {hint}", param_hint="--faults")
         chosen = chosen - meant if word.startswith("-") else chosen | meant
     return tuple(family for family in FAMILIES if family in chosen)
+
+
+def named(families: Sequence[str]) -> str:
+    """The shortest list that means these."""
+    more = [family for family in families if family not in DEFAULT_FAMILIES]
+    if set(families) >= set(DEFAULT_FAMILIES):
+        return ",".join([ALL, *more])
+    return ",".join(families) or NONE
 
 
 def teach(console: Console) -> None:

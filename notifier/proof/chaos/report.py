@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,9 @@ def report(console: Console, outcome: Outcome, again: str, kept: Path | None) ->
     """Print it all. `again`: the command that repeats it; `kept`: where the history stands, if it was kept."""
     console.print(Padding(_broken(outcome), (1, 0, 0, 0)))
     console.print(Padding(_figures(outcome), (1, 0)))
-    for text in outcome.failed:
-        console.print(Text(f"The rig could not do {text}", style="yellow"))
+    for remark in _remarks(outcome):
+        console.print(Text(remark))
+    console.print()
     for finding in outcome.verdict.violations[:VIOLATIONS_SHOWN]:
         _explain(console, finding)
     if (more := len(outcome.verdict.violations) - VIOLATIONS_SHOWN) > 0:
@@ -73,13 +76,13 @@ def document(outcome: Outcome, again: str, kept: Path | None) -> dict[str, Any]:
 
 
 def takeovers(verdict: Verdict) -> dict[str, Any]:
-    """How long calls lay in dead hands: those that nothing else held up, seconds."""
-    free = [one.seconds for one in verdict.takeovers if one.held_up is None]
+    """How long calls lay in dead hands, seconds; and how many of them something else held up as well."""
+    seconds = [one.seconds for one in verdict.takeovers]
     return {
-        "number": len(free),
-        "held_up": len(verdict.takeovers) - len(free),
-        "median_s": round(statistics.median(free), 2) if free else None,
-        "worst_s": round(max(free), 2) if free else None,
+        "number": len(seconds),
+        "held_up": sum(one.held_up is not None for one in verdict.takeovers),
+        "median_s": round(statistics.median(seconds), 2) if seconds else None,
+        "worst_s": round(max(seconds), 2) if seconds else None,
     }
 
 
@@ -124,27 +127,34 @@ def _broken(outcome: Outcome) -> Table:
 
 
 def _figures(outcome: Outcome) -> Table:
+    """All the counts, side by side, and what has a remark below them."""
+    counts = [(_words(name), str(number)) for name, number in outcome.verdict.totals.items()]
+    half = (len(counts) + 1) // 2
     table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(style="dim")
-    table.add_column(justify="right")
-    table.add_column(style="dim")
-    for name, number in outcome.verdict.totals.items():
-        table.add_row(_words(name), str(number), "")
-    for name, value, more in _times(outcome):
-        table.add_row(name, value, more)
-    if outcome.verdict.excused:
-        named = sorted({f"{finding.rule} ({finding.kind})" for finding in outcome.verdict.excused})
-        table.add_row("excused", str(len(outcome.verdict.excused)), ", ".join(named))
+    for column in range(4):
+        table.add_column(style="" if column % 2 else "dim", justify="right" if column % 2 else "left")
+    for left, right in zip_longest(counts[:half], counts[half:], fillvalue=("", "")):
+        table.add_row(*left, *right)
     return table
 
 
-def _times(outcome: Outcome) -> Iterator[tuple[str, str, str]]:
+def _remarks(outcome: Outcome) -> Iterator[str]:
     taken = takeovers(outcome.verdict)
     if taken["number"]:
-        yield "taken over after a death", str(taken["number"]), f"a claim lasts {CLAIM_TTL_S:g} s"
-        yield "  median, worst", f"{taken['median_s']:.1f}, {taken['worst_s']:.1f} s", "from the death to the repeat"
-    rest = "never" if outcome.quiet_after_s is None else f"{outcome.quiet_after_s:.1f} s"
-    yield "at rest after", rest, "from the last fault and the last request"
+        yield (
+            f"{taken['number']} calls of dead or frozen workers came again after {taken['median_s']:.1f} s in the "
+            f"median, {taken['worst_s']:.1f} s at worst (a claim lasts {CLAIM_TTL_S:g} s; "
+            f"{taken['held_up']} of them met other faults, too)."
+        )
+    if outcome.verdict.excused:
+        named = Counter(_words(finding.rule) for finding in outcome.verdict.excused)
+        told = ", ".join(f"{name} ×{number}" for name, number in sorted(named.items()))
+        yield f"Excused, each with its evidence: {told}."
+    if outcome.quiet_after_s is not None:
+        yield f"At rest {outcome.quiet_after_s:.1f} s after the last fault and the last request."
+    else:
+        yield "It never came to rest."
+    yield from (f"The rig itself could not do {text}" for text in outcome.failed)
 
 
 def _explain(console: Console, finding: Finding) -> None:
