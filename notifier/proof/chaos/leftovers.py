@@ -21,7 +21,7 @@ from notifier.embedded.process import birth, explained, read_note, write_private
 OWNER = "rig.json"
 STARTED = "started.jsonl"
 DATA = "data"
-QUIT_WITHIN_S = 5.0  # a PostgreSQL that is told to drop everything also lets go of its shared memory
+QUIT_WITHIN_S = 6.0  # a PostgreSQL that is told to drop everything also lets go of its shared memory
 END_WITHIN_S = 10.0
 POLL_S = 0.05
 

@@ -37,6 +37,7 @@ class Kind:
 WORKERS = ("worker-1", "worker-2", "worker-3")
 APIS = ("api-1", "api-2")
 SCHEDULERS = ("scheduler-1", "scheduler-2")
+OF_A_DEPLOY = ("api-1", "worker-1", "scheduler-1", "worker-2", "api-2", "worker-3", "scheduler-2", "run")
 ANY_MOMENT = (0.0, 0.1, 0.3, 0.7, 1.1, 1.6)  # seconds; a worker is somewhere else at each
 
 
@@ -101,7 +102,7 @@ CATALOG: Mapping[str, tuple[Kind, ...]] = {
         Kind("provider_answers_lost", (2, 5), {"pod": WORKERS}),
     ),
     "clocks": (Kind("ten_minutes_apart", (0, 0)),),
-    "rolling": (Kind("replaced", (12, 16), {"first": ("new", "old")}),),
+    "rolling": (Kind("replaced", (12, 16), {"first": ("new", "old"), "beginning_with": OF_A_DEPLOY}),),
     "forget": (Kind("keys_forgotten", (1, 1)),),
 }
 FAMILIES = tuple(CATALOG)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 
 from notifier.proof.chaos.scene import Scene
-from notifier.proof.chaos.schedule import Planned
+from notifier.proof.chaos.schedule import OF_A_DEPLOY, Planned
 
-ORDER = ("api-1", "worker-1", "scheduler-1", "worker-2", "api-2", "worker-3", "scheduler-2", "run")
 ALONE = ("api", "supervisor")  # two of these would want the same port or directory
 
 
 async def replaced(scene: Scene, planned: Planned) -> None:
     """SIGTERM each and start another, or the other way round where two can be at once; as many as the time allows."""
     deadline = time.monotonic() + planned.for_s
-    for name in ORDER:
+    start = OF_A_DEPLOY.index(planned.parameters["beginning_with"])
+    for name in (*OF_A_DEPLOY[start:], *OF_A_DEPLOY[:start]):
         if time.monotonic() > deadline:
             return
         pod = scene.pods[name]

@@ -1,0 +1,381 @@
+"""The rig's stage: every fault begins and ends on it, it works again afterwards, and nothing of it stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from standardwebhooks import Webhook
+
+from notifier.embedded.process import birth, read_note
+from notifier.failpoints import Point
+from notifier.proof.chaos import leftovers
+from notifier.proof.chaos.faults import clocks
+from notifier.proof.chaos.schedule import CATALOG, FAMILIES, SCHEDULERS, WORKERS, Kind, Planned
+from notifier.proof.chaos.stage import Stage, open_stage
+from tests.support.poll import eventually
+from tests.support.stack import until
+
+pytestmark = [pytest.mark.database, pytest.mark.timeout(300)]
+
+PAUSE_S = 0.15  # between two events of the traffic that failpoints wait for
+
+
+@dataclass
+class Ear:
+    """Everything the stage said of itself."""
+
+    signals: list[dict[str, Any]] = field(default_factory=list)
+    faults: list[dict[str, Any]] = field(default_factory=list)
+    forgotten: int = 0
+
+    def signal(self, **line: Any) -> None:
+        self.signals.append(line)
+
+    def fault(self, **line: Any) -> None:
+        self.faults.append(line)
+
+    def keys_forgotten(self) -> None:
+        self.forgotten += 1
+
+    def points(self, signal_: str) -> set[str]:
+        """The failpoints at which a process sent itself this signal."""
+        return {
+            line["by"].partition(" ")[2]
+            for line in self.signals
+            if line["signal"] == signal_ and line.get("by", "").startswith("failpoint ")
+        }
+
+
+async def signup(stage: Stage, api: str, user: str) -> None:
+    """Sign up somebody whose follow-up is due at once; whatever the answer is."""
+    then = datetime.now(UTC) - timedelta(days=3) + timedelta(seconds=0.5)
+    event = {"id": str(uuid.uuid4()), "type": "user.signed_up", "occurred_at": then.isoformat()}
+    event["user"] = {"id": user, "email": f"{user}@example.com"}
+    headers = {"Authorization": f"Bearer {stage.api_key}"}
+    async with stage.scene.http.post(f"{api}/v1/events", json=event, headers=headers) as response:
+        await response.read()
+
+
+async def login(stage: Stage, api: str, user: str) -> None:
+    raw, now, name = json.dumps({"type": "user.logged_in", "data": {"user_id": user}}), datetime.now(UTC), "msg_" + user
+    headers = {
+        "webhook-id": name,
+        "webhook-timestamp": str(int(now.timestamp())),
+        "webhook-signature": Webhook(stage.webhook_secret).sign(name, now, raw),
+        "Content-Type": "application/json",
+    }
+    async with stage.scene.http.post(f"{api}/v1/webhooks/login", data=raw, headers=headers) as response:
+        await response.read()
+
+
+@asynccontextmanager
+async def traffic(stage: Stage) -> Any:
+    """People who sign up at either api, half of whom log in, so that every step of the service is come to."""
+
+    async def one(number: int) -> None:
+        api, user = stage.api_urls[number % 2], f"passer-by-{number}"
+        try:
+            async with asyncio.timeout(8):
+                await signup(stage, api, user)
+                if number % 4 < 2:
+                    await login(stage, api, user)
+        except (aiohttp.ClientError, TimeoutError):
+            pass  # that is what faults are for
+
+    async def flow() -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in itertools.count():
+                group.create_task(one(number))
+                await asyncio.sleep(PAUSE_S)
+
+    flowing = asyncio.create_task(flow())
+    try:
+        yield
+    finally:
+        flowing.cancel()
+        await asyncio.gather(flowing, return_exceptions=True)
+
+
+async def has_mail(stage: Stage, user: str) -> bool:
+    async with stage.scene.http.get(f"{stage.mock_url}/api/messages?q={user}") as response:
+        return bool((await response.json())["messages"])
+
+
+def numbered(faults: list[tuple[str, Kind, float, dict[str, Any]]]) -> list[Planned]:
+    return [
+        Planned(n, family, kind.name, 0, for_s, {name: values[0] for name, values in kind.draws.items()} | own)
+        for n, (family, kind, for_s, own) in enumerate(faults, start=1)
+    ]
+
+
+def faults_of_pods() -> list[Planned]:
+    """All of them begin at once; those of one pod wait for each other. Each lasts until the pod has come to it."""
+    turn = itertools.count()
+    found = []
+    for family in ("kill", "freeze", "processes"):
+        for kind in CATALOG[family]:
+            pods = kind.draws["pod"]
+            own = {"pod": pods[next(turn) % len(pods)]} | ({"frozen_s": 1} if "frozen_s" in kind.draws else {})
+            found.append((family, kind, 0.5 if kind.draws.keys() == {"pod"} and "." not in kind.name else 60, own))
+    return numbered(found)
+
+
+def faults_around_pods() -> list[list[Planned]]:
+    """One list a lane, to be run one after the other."""
+    everything = numbered(
+        [
+            (family, kind, 90 if family == "rolling" else 0.5, {})
+            for family in FAMILIES
+            if family not in ("kill", "freeze", "processes")
+            for kind in CATALOG[family]
+        ]
+    )
+    return [list(lane) for _, lane in itertools.groupby(everything, lambda planned: planned.family)]
+
+
+async def test_every_fault_begins_and_ends_and_afterwards_a_signup_gets_its_mail() -> None:
+    ear = Ear()
+    async with open_stage(ear, families=FAMILIES, seed=1) as stage:
+        assert not stage.skipped
+        pods = faults_of_pods()
+        async with traffic(stage):
+            await stage.run_faults(pods, time.monotonic())
+            lanes = faults_around_pods()
+
+            async def one_by_one(lane: list[Planned]) -> None:
+                for planned in lane:
+                    await stage.run_faults([planned], time.monotonic())
+
+            await asyncio.gather(*(one_by_one(lane) for lane in lanes))
+        await stage.heal()
+        await signup(stage, stage.api_urls[0], "ada")
+        await until(lambda: has_mail(stage, "ada"), "ada has her mail")
+        assert stage.failed == []
+        assert ear.points("KILL") == set(Point)
+        assert ear.points("STOP") == {kind.name for kind in CATALOG["freeze"] if kind.name in set(Point)}
+        everything = {(planned.family, planned.name) for planned in [*pods, *itertools.chain(*lanes)]}
+        assert everything == {(family, kind.name) for family in FAMILIES for kind in CATALOG[family]}
+        for phase in ("begin", "end"):
+            assert {(line["family"], line["name"]) for line in ear.faults if line["phase"] == phase} == everything
+        assert ear.forgotten == 1
+        assert_signals_tell_who_it_was(ear)
+        folder, root = stage.folder, data_of(stage.folder)
+    assert_gone(folder, root, ear)
+
+
+def assert_signals_tell_who_it_was(ear: Ear) -> None:
+    """Whoever died or froze at a step of a worker had said its id, by which the provider's record has it."""
+    struck = [line for line in ear.signals if line.get("by", "").startswith("failpoint worker.")]
+    assert struck
+    assert all(f"-{line['pid']}-" in line["worker"] for line in struck if line["worker"])
+    assert all(line["worker"] for line in struck if line["signal"] == "STOP")
+    offspring = [line["process"] for line in ear.signals if line["role"] == "worker" and line["signal"] == "START"]
+    assert offspring.count("run/worker-1") >= 2  # at first, and after the kill
+    assert set(offspring) == {*WORKERS, "run/worker-1"}
+
+
+def assert_gone(folder: Path, root: Path, ear: Ear) -> None:
+    assert not folder.exists()
+    assert not root.exists()
+    assert not [line for line in ear.signals if birth_of_ours(line["pid"], folder)]
+    assert not [path for path in Path("/dev/shm").glob("*faketime_*") if shared_by(path, ear)]
+
+
+def data_of(folder: Path) -> Path:
+    """Where the run's PostgreSQL has its data."""
+    return Path(str(read_note(folder / leftovers.DATA / "postgres-place.json")["root"]))
+
+
+def shared_by(path: Path, ear: Ear) -> bool:
+    return int(path.name.rpartition("_")[2]) in {line["pid"] for line in ear.signals}
+
+
+def birth_of_ours(pid: int, folder: Path) -> bool:
+    """Whether this process still works below the folder of a run."""
+    try:
+        return folder in Path(os.readlink(f"/proc/{pid}/cwd").removesuffix(" (deleted)")).parents
+    except OSError:
+        return False
+
+
+async def test_a_provider_without_keys_and_hosts_whose_clocks_agree() -> None:
+    async with open_stage(Ear(), families=("kill",), seed=1, has_keys=False) as stage:
+        async with stage.scene.http.get(f"{stage.mock_url}/api/faults") as response:
+            assert (await response.json())["duplicate_mode"] == "none"
+        assert all(pod.spec.settings["MOCK_FAMILY"] == "none" for pod in stage.scene.pods.values())
+        assert not any("FAKETIME" in pod.spec.around for pod in stage.scene.pods.values())
+        for name in (*WORKERS, *SCHEDULERS):
+            assert stage.scene.pods[name].life is not None
+
+
+def test_without_the_library_the_clocks_are_left_out_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clocks, "PLACES", ("/nowhere/*",))
+    assert clocks.find_library() is None
+    assert clocks.environment("worker-2", None) == {}
+
+
+# Nothing stays behind
+
+DRIVER = """
+import asyncio, signal, sys, time
+from notifier.proof.chaos.schedule import Planned
+from notifier.proof.chaos.stage import open_stage
+
+class Deaf:
+    def signal(self, **line): pass
+    def fault(self, **line): pass
+    def keys_forgotten(self): pass
+
+async def main():
+    async with open_stage(Deaf(), families=("freeze", "clocks"), seed=1) as stage:
+        stage.scene.pods["worker-2"].signal(signal.SIGSTOP)
+        print("up", flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Another place for the directories of runs."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    yield tmp_path / f"notifier-chaos-{os.geteuid()}"
+    for folder in (tmp_path / f"notifier-chaos-{os.geteuid()}").glob("run-*"):
+        leftovers.clear(folder)
+
+
+@dataclass
+class Driver:
+    """A rig in a process of its own."""
+
+    process: subprocess.Popen[bytes]
+    parent: Path
+
+    @property
+    def folder(self) -> Path:
+        return eventually(lambda: next(iter(self.parent.glob("run-*")), None))
+
+    def started(self) -> list[tuple[int, str]]:
+        """What it noted as started."""
+        return [
+            (note["pid"], note["born"])
+            for line in (self.folder / leftovers.STARTED).read_text().splitlines()
+            if (note := json.loads(line))
+        ]
+
+    def is_up(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line == b"up\n":
+                return
+        raise AssertionError("it never came up")
+
+
+@pytest.fixture
+def driver(place: Path) -> Iterator[Driver]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRIVER],
+        env=os.environ | {"TMPDIR": str(place.parent)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    yield Driver(process, place)
+    process.kill()
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def alive(processes: list[tuple[int, str]]) -> list[int]:
+    return [pid for pid, born in processes if birth(pid) == born]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143)])
+def test_a_rig_that_is_told_to_stop_leaves_nothing(driver: Driver, number: signal.Signals, code: int) -> None:
+    driver.is_up()
+    folder, started = driver.folder, driver.started()
+    root = data_of(folder)
+    assert len(alive(started)) >= 11  # two servers, nine pods
+    driver.process.send_signal(number)
+    assert driver.process.wait(60) in (code, 128 + number)
+    assert alive(started) == []
+    assert not folder.exists()
+    assert not root.exists()
+    assert not [pid for pid, _ in started if Path(f"/dev/shm/faketime_shm_{pid}").exists()]
+
+
+def test_a_rig_that_is_told_to_stop_while_it_starts_leaves_nothing(driver: Driver) -> None:
+    folder = driver.folder
+    eventually(lambda: (folder / "started.jsonl").exists())
+    started = driver.started()
+    driver.process.send_signal(signal.SIGTERM)
+    assert driver.process.wait(60) == 143
+    assert alive(started) == []
+    assert not folder.exists()
+
+
+def test_what_a_killed_rig_leaves_the_next_one_removes(driver: Driver, place: Path) -> None:
+    driver.is_up()
+    folder, started = driver.folder, driver.started()
+    root = data_of(folder)
+    driver.process.kill()
+    driver.process.wait()
+    left = eventually(lambda: len(alive(started)) <= 3 and alive(started))  # the pods see that the rig is gone
+    assert len(left) == 3  # the two servers, and the worker that was frozen
+    mine = leftovers.make_folder()
+    try:
+        assert alive(started) == []
+        assert not folder.exists()
+        assert not root.exists()
+        assert not [pid for pid, _ in started if Path(f"/dev/shm/faketime_shm_{pid}").exists()]
+    finally:
+        leftovers.clear(mine)
+    assert not place.exists()
+
+
+def test_a_living_rig_is_left_alone_and_so_is_what_is_to_be_kept(place: Path) -> None:
+    mine, kept = leftovers.make_folder(), leftovers.make_folder()
+    leftovers.clear(kept, keep=True)
+    another = leftovers.make_folder()
+    assert mine.is_dir()
+    assert kept.is_dir()
+    for folder in (mine, another):
+        leftovers.clear(folder)
+    assert place.is_dir()
+    shutil.rmtree(kept)
+
+
+def test_a_process_with_a_reused_id_is_left_alone(place: Path) -> None:
+    folder = leftovers.make_folder()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as somebody:
+        (folder / leftovers.STARTED).write_text(json.dumps({"pid": somebody.pid, "born": "long ago"}) + "\n{\n")
+        leftovers.clear(folder)
+        assert somebody.poll() is None
+        somebody.communicate(b"\n")
+    assert somebody.returncode == 0
+
+
+def test_a_place_that_others_may_enter_is_refused(place: Path) -> None:
+    place.mkdir(mode=0o755)
+    with pytest.raises(Exception, match="nobody else may enter"):
+        leftovers.make_folder()
+    place.chmod(0o700)
