@@ -8,7 +8,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 try:
     from notifier.proof.chaos.command import main
 except ImportError as error:
-    sys.exit(f"{error}: this Python lacks what the project needs; use `make chaos`, or .venv/bin/python {sys.argv[0]}")
+    print(f"{error}: this Python lacks what the project needs; use `make chaos`, or .venv/bin/python", file=sys.stderr)
+    sys.exit(2)
 
 if __name__ == "__main__":
     main()

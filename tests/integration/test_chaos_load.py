@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from notifier.proof import history
 from notifier.proof.chaos.collect import collect
@@ -50,3 +55,14 @@ async def test_the_load_is_heard_comes_to_rest_and_is_written_down(
     assert mails == Counter(pair for pair, line in opinions.items() if line.state == "sent")
     assert {line.verdict for line in lines if isinstance(line, history.Attempt)} == {"accepted"}
     assert [line.document["violations"] for line in lines if isinstance(line, history.Invariants)] == [0]
+
+
+async def test_the_time_on_the_lines_is_the_databases(tmp_path: Path, database_url: str, connection: Any) -> None:
+    with closing(Recorder(tmp_path / "history.jsonl")) as recorder:
+        recorder._at -= timedelta(hours=1)  # whatever this host's clock says
+        async with recorder.comparing(database_url):
+            before = recorder.at_of(time.monotonic())
+            at = await connection.fetchval("SELECT clock_timestamp()")
+            after = recorder.at_of(time.monotonic())
+    assert before - timedelta(seconds=0.05) <= at <= after + timedelta(seconds=0.05)
+    assert recorder.mono_of(recorder.at_of(5.0)) == pytest.approx(5.0)

@@ -82,6 +82,9 @@ def chaos(
         raise typer.BadParameter(
             "one history is of one run: leave out --seeds, --soak, --recovery", param_hint="--history"
         )
+    for option, file in (("--json", json), ("--history", history)):
+        if file is not None and not file.absolute().parent.is_dir():
+            raise typer.BadParameter(f"there is no directory {file.parent}", param_hint=option)
     wish = Wish(
         seed=secrets.randbelow(SEED_MAX) if seed is None else seed,
         seconds=60 * minutes,
@@ -117,14 +120,14 @@ class _Showing:
                     break
                 if runs is None and not self.outcomes[-1].verdict.is_good:
                     break
-        several = len(self.outcomes) > 1
-        if several:
+        good = all(outcome.verdict.is_good for outcome in self.outcomes)
+        if len(self.outcomes) > 1:
             summary(self.console, self.outcomes)
+        if self.documents:
+            self._write(self.documents[0] if runs == 1 else {"ok": good, "runs": self.documents})
         if signals.first is not None:
             self.console.print("Stopped; everything is put away.")
             return EXIT_BY_SIGNAL + signals.first
-        good = all(outcome.verdict.is_good for outcome in self.outcomes)
-        self._write({"ok": good, "runs": self.documents} if several or runs != 1 else self.documents[0])
         return 0 if good else EXIT_VIOLATION
 
     async def _one(self, wish: Wish) -> bool:
