@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from notifier.proof.checker import Verdict, explain, judge
-from notifier.proof.history import Line
+from notifier.proof.history import Line, Signal
 from tests.support.histories import CLAIM_TTL_S, DUE_IN_5_S, Story, a_history
 
 
@@ -239,6 +239,101 @@ def test_a_second_mail_after_the_keys_were_forgotten_under_a_killed_worker() -> 
     story.taken_over("ada", "onboarding")
     story.call("ada", "onboarding", worker="w12")
     assert excuses(passed(story.finish())) == [("keys forgotten", "ada", "onboarding")]
+
+
+def test_a_second_mail_whose_call_was_on_its_way_when_the_keys_were_forgotten() -> None:
+    """The first is known to have been sent; another worker's call for it comes through only now."""
+
+    def told(frozen: bool, wire: bool) -> Story:
+        story = Story()
+        story.signup("ada")
+        if frozen:
+            story.signal("STOP", 13)
+        if wire:
+            story.fault(1, "network", "begin", hides_answers=True)
+        story.now += CLAIM_TTL_S
+        story.call("ada", "onboarding", worker="w12")
+        story.now += CLAIM_TTL_S
+        story.forget_keys()
+        story.now += 1
+        if frozen:
+            story.signal("CONT", 13)
+        if wire:
+            story.fault(1, "network", "end")
+        story.rows["ada", "onboarding"].state = "pending"  # as the late worker believes
+        story.call("ada", "onboarding", worker="w13")
+        return story
+
+    for frozen, wire in ((True, False), (False, True)):
+        assert excuses(passed(told(frozen, wire).finish())) == [("keys forgotten", "ada", "onboarding")]
+    assert [finding.rule for finding in judge(told(False, False).finish()).violations] == ["I2"]
+
+
+def test_an_address_that_another_event_gave() -> None:
+    story = Story()
+    change = story.request("other", "events", user="ada", id="change", email="ada@example.org")
+    story.addresses["ada"] = "ada@example.org"
+    story.answer(change, 202, {"event": {"duplicate": False}, "notifications": []})
+    story.signup("ada", email=None)
+    assert passed(story.finish()).totals["onboardings_accepted"] == 1
+
+
+def test_a_takeover_that_a_switch_or_the_database_held_up() -> None:
+    def told(trouble: str) -> Story:
+        story = Story()
+        story.signup("ada")
+        story.call("ada", "onboarding", settled=False)
+        story.signal("KILL", 11)
+        if trouble == "switch":
+            request = story.request("switch", "operate", detail={"name": "pause", "method": "PUT", "ttl_s": 30})
+            story.answer(request, 200, {})
+        if trouble == "postgres":
+            fields = {"process": "postgres", "role": "postgres", "pid": 1, "signal": "KILL"}
+            story.lines.append(Signal(**story.moment(), **fields))  # type: ignore[arg-type]
+        story.now += 30
+        story.taken_over("ada", "onboarding")
+        story.call("ada", "onboarding", worker="w12")
+        return story
+
+    for trouble, name in (("switch", "a switch"), ("postgres", "the database")):
+        [takeover] = passed(told(trouble).finish()).takeovers
+        assert takeover.held_up == name
+    assert [finding.rule for finding in judge(told("").finish()).violations] == ["I7"]
+
+
+def test_a_frozen_worker_that_thaws_and_leaves_it_to_another() -> None:
+    story = Story()
+    story.signup("ada")
+    story.call("ada", "onboarding", settled=False)
+    story.signal("STOP", 11)
+    story.now += 1
+    story.signal("CONT", 11)
+    story.now += 20
+    story.taken_over("ada", "onboarding")
+    story.call("ada", "onboarding", worker="w12")
+    [takeover] = passed(story.finish()).takeovers
+    assert takeover.held_up is not None
+
+
+def test_a_worker_that_froze_and_died_is_taken_over_once() -> None:
+    story = Story()
+    story.signup("ada")
+    story.call("ada", "onboarding", settled=False)
+    story.signal("STOP", 11)
+    story.signal("KILL", 11)
+    story.taken_over("ada", "onboarding")
+    story.call("ada", "onboarding", worker="w12")
+    assert len(passed(story.finish()).takeovers) == 1
+
+
+def test_a_worker_that_drained_left_nothing_in_hand() -> None:
+    story = Story()
+    story.signup("ada")
+    story.call("ada", "onboarding", told=False)
+    story.signal("TERM", 11)
+    story.signal("END", 11)
+    story.now += 30
+    assert passed(story.finish()).takeovers == ()
 
 
 def test_a_worker_killed_without_anything_in_hand() -> None:

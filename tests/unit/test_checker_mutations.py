@@ -186,6 +186,31 @@ def test_keys_forgotten_excuse_nothing_that_was_settled() -> None:
     broken(with_copy(story.finish(), seconds=10), "I2", "ada", "onboarding")
 
 
+def test_keys_forgotten_excuse_no_second_key_and_nothing_without_keys() -> None:
+    story = Story()
+    story.signup("ada")
+    story.call("ada", "onboarding", told=False, settled=False)
+    story.forget_keys()
+    story.taken_over("ada", "onboarding")
+    story.call("ada", "onboarding", worker="w12")
+    lines = list(story.finish())
+    assert judge(lines).is_good
+    second = a(Mail, seq=2)
+    broken(changed(lines, second, key="another"), "I2", "ada", "onboarding")
+    run = lines[0].model_copy(update={"has_keys": False})
+    broken([run, *lines[1:]], "I2", "ada", "onboarding")
+
+
+def test_keys_forgotten_excuse_no_worker_that_died_long_after() -> None:
+    story = Story()
+    story.signup("ada")
+    story.call("ada", "onboarding")
+    story.now += 30
+    story.signal("KILL", 11)
+    story.forget_keys()
+    broken(with_copy(story.finish(), seconds=40), "I2", "ada", "onboarding")
+
+
 def test_keys_forgotten_afterwards_excuse_nothing() -> None:
     story = Story()
     story.signup("ada")
@@ -293,6 +318,20 @@ def test_one_id_taken_as_new_twice() -> None:
     broken(changed(lines, a(Answer, replayed=True), status=202), "answers", "ada")
 
 
+def test_one_id_with_two_contents() -> None:
+    story = Story()
+    again = story.again(story.signup("ada"))
+    other = {"email": "other@example.com"}
+    broken(changed(story.finish(), a(Request, n=again.n), **other), "answers", "ada")
+
+
+def test_a_notification_with_two_ids() -> None:
+    lines, _ = canceled_by("webhook")
+    told = rewritten(lines, answers_to(lines, "login", "ada"), move_entry("canceled", "canceled", id="another"))
+    assert "2 ids" in broken(told, "answers", "ada", "followup").sentence
+    broken(changed(lines, a(Opinion, kind="followup"), id="another"), "answers", "ada", "followup")
+
+
 def test_a_replay_of_nothing() -> None:
     story = Story()
     first = story.signup("ada", lost="after")
@@ -306,8 +345,8 @@ def move_entry(source: str, target: str, **fields: Any) -> Callable[[dict[str, A
 
     def body(old: dict[str, Any]) -> dict[str, Any]:
         mine = [{**entry, **fields} for entry in old[source] if entry["kind"] == "followup"]
-        rest = [entry for entry in old[source] if entry["kind"] != "followup"]
-        return {**old, source: rest, target: [*old.get(target, []), *mine]}
+        rest = {**old, source: [entry for entry in old[source] if entry["kind"] != "followup"]}
+        return {**rest, target: [*rest.get(target, []), *mine]}
 
     return body
 

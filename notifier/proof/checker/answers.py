@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from notifier.proof.checker.asks import FOLLOWUP, KINDS, Ask, Exchange, Notification, Person, entries
 from notifier.proof.checker.explained import due
-from notifier.proof.checker.record import FOLLOWUP, KINDS, Ask, Exchange, Notification, Person, Record, entries
+from notifier.proof.checker.record import Record
 from notifier.proof.checker.verdict import LISTS, Finding
 from notifier.proof.history import Answer
 
@@ -68,7 +69,7 @@ def _repeats(record: Record, ask: Ask) -> Iterator[Finding]:
         lines = (line for pair in fresh[:2] for line in (pair[0].request, pair[1]))
         yield record.finding(RULE, user, "one id was taken as new twice", *lines)
     for one, answer in known:
-        if ask.first.door != "webhook" and one.request.door != "webhook" and (answer.status == 200) != one.is_replay:
+        if ask.first.door != "webhook" and (answer.status == 200) != one.is_replay:
             sentence = f"answered {answer.status}, which does not fit {'a replay' if one.is_replay else 'a new event'}"
             yield record.finding(RULE, user, sentence, one.request, answer)
             return

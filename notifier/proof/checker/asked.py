@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from notifier.proof.checker.record import CLOCKS_S, KINDS, Ask, Notification, Record
+from notifier.proof.checker.asks import CLOCKS_S, KINDS, Ask, Notification
+from notifier.proof.checker.record import Record
 from notifier.proof.checker.verdict import Finding
 from notifier.proof.history import Line, Mail
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from notifier.proof.checker.record import Notification, Record
+from notifier.proof.checker.asks import Notification
+from notifier.proof.checker.record import Record
 from notifier.proof.checker.trouble import faults_between, is_taken, what_hid
 from notifier.proof.checker.verdict import Finding
 from notifier.proof.history import Attempt, KeysForgotten, Line, Mail, Signal

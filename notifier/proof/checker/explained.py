@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from notifier.proof.checker.record import FOLLOWUP, Ask, Notification, Record, listed
+from notifier.proof.checker.asks import FOLLOWUP, Ask, Notification, listed
+from notifier.proof.checker.record import Record
 from notifier.proof.checker.trouble import doubt
 from notifier.proof.history import Line
 

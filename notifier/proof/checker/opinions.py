@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
+from notifier.proof.checker.asks import KINDS, Notification
 from notifier.proof.checker.explained import due, may_be_canceled, owed_since
 from notifier.proof.checker.owed import OPEN
 from notifier.proof.checker.promises import Promise, promises
-from notifier.proof.checker.record import KINDS, Notification, Record
+from notifier.proof.checker.record import Record
 from notifier.proof.checker.trouble import doubt
 from notifier.proof.checker.verdict import Finding
 from notifier.proof.history import Opinion

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
+from notifier.proof.checker.asks import CLOCKS_S, FOLLOWUP, KINDS, ONBOARDING, Notification
 from notifier.proof.checker.explained import due, surely_owed, why_missing
-from notifier.proof.checker.record import CLOCKS_S, FOLLOWUP, KINDS, ONBOARDING, Notification, Record
+from notifier.proof.checker.record import Record
 from notifier.proof.checker.verdict import Finding
 
 RULES = {ONBOARDING: "I1", FOLLOWUP: "I4"}

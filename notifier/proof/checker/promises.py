@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from notifier.proof.checker.record import CLOCKS_S, Ask, Exchange, Notification, Record, entries
+from notifier.proof.checker.asks import CLOCKS_S, Ask, Exchange, Notification, entries
+from notifier.proof.checker.record import Record
 from notifier.proof.checker.verdict import Finding
 from notifier.proof.history import Answer
 

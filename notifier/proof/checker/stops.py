@@ -6,19 +6,10 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+from notifier.proof.checker.asks import CLOCKS_S, KINDS, Ask, Exchange, Notification, Person, entries, listed
 from notifier.proof.checker.explained import owed_since
-from notifier.proof.checker.record import (
-    CLOCKS_S,
-    KINDS,
-    Ask,
-    Exchange,
-    Notification,
-    Person,
-    Record,
-    entries,
-    listed,
-)
-from notifier.proof.checker.trouble import HOLDING_FAMILIES, STOPPING, doubt, faults_between
+from notifier.proof.checker.record import Record
+from notifier.proof.checker.trouble import AFTERMATH_S, HOLDING_FAMILIES, STOPPING, doubt, faults_between
 from notifier.proof.checker.verdict import Finding
 from notifier.proof.history import Answer
 
@@ -133,7 +124,7 @@ def _was_claimed(record: Record, about: Notification, answer: Answer, since: obj
     begin, end = min(claimed, answer.at) - claim, answer.at + claim
     if any(begin <= line.at <= end and line.signal in (*STOPPING, "TERM") for line in record.signals):
         return True
-    if any(fault.family in HOLDING_FAMILIES for fault in faults_between(record, begin, end)):
+    if any(fault.family in HOLDING_FAMILIES for fault in faults_between(record, begin, end, AFTERMATH_S)):
         return True
     later = [ask for ask in about.person.logins if ask.first.mono > answer.mono or ask.acknowledgement is None]
     erased = any(ask.may_have_happened for ask in about.person.erasures)

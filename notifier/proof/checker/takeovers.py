@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from notifier.proof.checker.asks import Notification
 from notifier.proof.checker.explained import why_missing
-from notifier.proof.checker.record import Notification, Record
+from notifier.proof.checker.record import Record
 from notifier.proof.checker.trouble import AFTERMATH_S, HOLDING_FAMILIES, STOPPING, faults_between, is_taken
 from notifier.proof.checker.verdict import Finding, Takeover
 from notifier.proof.history import Attempt, Signal
@@ -27,12 +28,14 @@ def check(record: Record) -> tuple[list[Finding], list[Takeover]]:
         for place, attempt in enumerate(about.attempts):
             if attempt.worker is not None:
                 calls[attempt.worker].append((about, place))
-    thaws = _thaws(record)
+    judged: set[int] = set()  # one that froze before it died held its calls once
     for death in _deaths(record):
         assert death.worker is not None
         for about, place in calls[death.worker]:
-            if _was_in_hand(record, about.attempts[place], death):
-                found += _judge(record, about, place, death, thaws.get(death.worker, ()), takeovers)
+            attempt = about.attempts[place]
+            if attempt.seq not in judged and _was_in_hand(record, attempt, death):
+                judged.add(attempt.seq)
+                found += _judge(record, about, place, death, takeovers)
     return found, takeovers
 
 
@@ -49,14 +52,6 @@ def _deaths(record: Record) -> Iterator[Signal]:
             yield line
 
 
-def _thaws(record: Record) -> dict[str, list[Signal]]:
-    found: dict[str, list[Signal]] = defaultdict(list)
-    for line in record.signals:
-        if line.signal == "CONT" and line.worker is not None:
-            found[line.worker].append(line)
-    return found
-
-
 def _was_in_hand(record: Record, attempt: Attempt, death: Signal) -> bool:
     """Whether the call may have been under way, or its outcome unwritten, when its worker died."""
     run = record.run
@@ -64,39 +59,36 @@ def _was_in_hand(record: Record, attempt: Attempt, death: Signal) -> bool:
 
 
 def _judge(
-    record: Record,
-    about: Notification,
-    place: int,
-    death: Signal,
-    thaws: list[Signal] | tuple[()],
-    takeovers: list[Takeover],
+    record: Record, about: Notification, place: int, death: Signal, takeovers: list[Takeover]
 ) -> Iterator[Finding]:
-    attempt = about.attempts[place]
+    attempt, run = about.attempts[place], record.run
     repeat = next((later for later in about.attempts[place + 1 :] if later.at > death.at), None)
-    by_hand = any(ask.first.at >= death.at for ask in about.acts)
-    own = repeat is not None and repeat.worker == attempt.worker
-    thawed = any(line.at >= death.at and (repeat is None or line.at <= repeat.at) for line in thaws)
-    if own or by_hand or (repeat is None and (thawed or is_taken(attempt) or about.mails)):
-        return  # its own, a person's, or settled before it died
-    run = record.run
+    if any(ask.first.at >= death.at for ask in about.acts):
+        return  # a person saw to it
     latest = attempt.at + timedelta(seconds=2 * run.claim_ttl_s + run.poll_s + SLACK_S)
     held_up = _held_up(record, attempt, latest, death)
-    if held_up is None and not is_taken(attempt):
-        held_up = "its outcome may have been written, and the repeat waited for its turn" if repeat else None
-    if repeat is not None:
-        assert attempt.worker is not None
+    if repeat is None:
+        may_be_settled = bool(about.mails) or is_taken(attempt) or _thawed(record, death)
+        is_over = record.quiet is not None and record.quiet.at > latest
+        if not may_be_settled and is_over and held_up is None and why_missing(record, about) is None:
+            sentence = "in the hands of a dead worker, and never repeated by anybody"
+            yield record.finding("I7", about, sentence, attempt, death, *about.opinions)
+    elif repeat.worker != death.worker:
+        if held_up is None and (not is_taken(attempt) or _thawed(record, death, repeat.at)):
+            held_up = "its outcome may have been written, and its next turn lay that far ahead"
         seconds = (repeat.at - death.at).total_seconds()
-        takeovers.append(Takeover(about.user, about.kind, attempt.worker, death.by, seconds, held_up))
+        takeovers.append(Takeover(about.user, about.kind, str(death.worker), death.by, seconds, held_up))
         if repeat.at > latest and held_up is None:
             sentence = f"in the hands of a dead worker, and repeated only {seconds:.1f} s later"
             yield record.finding("I7", about, sentence, attempt, death, repeat)
-    elif held_up is None and _ran_out(record, latest) and why_missing(record, about) is None:
-        sentence = "in the hands of a dead worker, and never repeated by anybody"
-        yield record.finding("I7", about, sentence, attempt, death, *about.opinions)
 
 
-def _ran_out(record: Record, latest: datetime) -> bool:
-    return record.quiet is not None and record.quiet.at > latest
+def _thawed(record: Record, death: Signal, until: datetime | None = None) -> bool:
+    """Whether it was only frozen, and could see to its calls itself."""
+    return any(
+        line.pid == death.pid and line.signal == "CONT" and line.at >= death.at and (until is None or line.at <= until)
+        for line in record.signals
+    )
 
 
 def _held_up(record: Record, attempt: Attempt, latest: datetime, death: Signal) -> str | None:

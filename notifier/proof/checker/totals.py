@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from notifier.proof.checker.record import FOLLOWUP, ONBOARDING, Record, entries
+from notifier.proof.checker.asks import FOLLOWUP, ONBOARDING, entries
+from notifier.proof.checker.record import Record
 
 
 def count(record: Record) -> Mapping[str, int]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from notifier.proof.checker.record import Notification, Record
+from notifier.proof.checker.asks import Notification
+from notifier.proof.checker.record import Record
 from notifier.proof.history import Attempt, Fault, Line, Signal
 
 STOPPING = ("KILL", "STOP", "END", "QUIT")
@@ -63,8 +64,8 @@ def what_hid(record: Record, attempt: Attempt, until: datetime) -> Line | None:
     if is_unclear(attempt):
         return attempt
     run = record.run
-    latest = min(until, attempt.at + timedelta(seconds=run.claim_ttl_s + 2 * run.provider_timeout_s))
-    if attempt.worker is not None:
+    if attempt.worker is not None:  # even after `until`: what it had not written by its end, nobody knew before
+        latest = attempt.at + timedelta(seconds=run.claim_ttl_s + 2 * run.provider_timeout_s)
         for stop in worker_stops(record, attempt.at, latest, attempt.worker):
             return stop
     soon = attempt.at + timedelta(seconds=run.provider_timeout_s)
