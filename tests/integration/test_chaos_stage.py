@@ -13,10 +13,12 @@ import sys
 import tempfile
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,8 @@ from notifier.embedded.process import birth, read_note
 from notifier.failpoints import Point
 from notifier.proof.chaos import leftovers
 from notifier.proof.chaos.faults import clocks
+from notifier.proof.chaos.pods import is_stopped
+from notifier.proof.chaos.proxy import Cut
 from notifier.proof.chaos.schedule import CATALOG, FAMILIES, SCHEDULERS, WORKERS, Kind, Planned
 from notifier.proof.chaos.stage import Stage, open_stage
 from tests.support.poll import eventually
@@ -114,6 +118,12 @@ async def traffic(stage: Stage) -> Any:
         await asyncio.gather(flowing, return_exceptions=True)
 
 
+async def clock_of(stage: Stage, api: str) -> datetime:
+    """The wall clock of an api, from the Date of its answer."""
+    async with stage.scene.http.get(f"{api}/healthz") as response:
+        return parsedate_to_datetime(response.headers["Date"])
+
+
 async def has_mail(stage: Stage, user: str) -> bool:
     async with stage.scene.http.get(f"{stage.mock_url}/api/messages?q={user}") as response:
         return bool((await response.json())["messages"])
@@ -155,6 +165,8 @@ async def test_every_fault_begins_and_ends_and_afterwards_a_signup_gets_its_mail
     ear = Ear()
     async with open_stage(ear, families=FAMILIES, seed=1) as stage:
         assert not stage.skipped
+        apart_s = (await clock_of(stage, stage.api_urls[0]) - await clock_of(stage, stage.api_urls[1])).total_seconds()
+        assert 595 <= apart_s <= 605
         pods = faults_of_pods()
         async with traffic(stage):
             await stage.run_faults(pods, time.monotonic())
@@ -176,6 +188,8 @@ async def test_every_fault_begins_and_ends_and_afterwards_a_signup_gets_its_mail
         for phase in ("begin", "end"):
             assert {(line["family"], line["name"]) for line in ear.faults if line["phase"] == phase} == everything
         assert ear.forgotten == 1
+        armed = Counter(line["by"] for line in ear.signals if line["signal"] == "START" and line.get("by"))
+        assert set(armed.values()) == {1}, "a process that is started again has nothing armed"
         assert_signals_tell_who_it_was(ear)
         folder, root = stage.folder, data_of(stage.folder)
     assert_gone(folder, root, ear)
@@ -216,14 +230,36 @@ def birth_of_ours(pid: int, folder: Path) -> bool:
         return False
 
 
-async def test_a_provider_without_keys_and_hosts_whose_clocks_agree() -> None:
+async def test_healing_mends_whatever_was_broken_and_a_provider_without_keys_stays_one() -> None:
     async with open_stage(Ear(), families=("kill",), seed=1, has_keys=False) as stage:
         async with stage.scene.http.get(f"{stage.mock_url}/api/faults") as response:
             assert (await response.json())["duplicate_mode"] == "none"
         assert all(pod.spec.settings["MOCK_FAMILY"] == "none" for pod in stage.scene.pods.values())
         assert not any("FAKETIME" in pod.spec.around for pod in stage.scene.pods.values())
-        for name in (*WORKERS, *SCHEDULERS):
-            assert stage.scene.pods[name].life is not None
+        await break_everything(stage)
+        await stage.heal()
+        assert not any(is_stopped(pod.life.pid) for pod in stage.scene.pods.values() if pod.life)
+        await signup(stage, stage.api_urls[1], "ada")
+        await until(lambda: has_mail(stage, "ada"), "ada has her mail")
+        async with stage.scene.http.get(f"{stage.mock_url}/api/faults") as response:
+            faults = await response.json()
+        assert (faults["fail_rate"], faults["duplicate_mode"]) == (0, "none")
+
+
+async def break_everything(stage: Stage) -> None:
+    """At once, and without mending any of it."""
+    scene = stage.scene
+    await scene.turn(fail_rate=1, duplicate_mode="drop")
+    for name in (*WORKERS, *SCHEDULERS):
+        scene.pods[name].signal(signal.SIGSTOP)
+    scene.pods["mock"].signal(signal.SIGKILL)
+    for wire, how in zip(scene.wires, itertools.cycle(Cut), strict=False):
+        await wire.cut(how)
+    await scene.redis.retarget(1)
+    await scene.postgres.set_read_only(True)
+    await scene.postgres.signal("KILL")
+    await scene.valkey.command("CONFIG", "SET", "maxmemory-policy", "noeviction", "maxmemory", "1")
+    await scene.valkey.signal("STOP")
 
 
 def test_without_the_library_the_clocks_are_left_out_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

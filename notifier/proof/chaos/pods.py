@@ -15,7 +15,8 @@ from typing import Literal
 
 import psutil
 
-from notifier.embedded.process import open_log, read_note
+from notifier.domain.errors import NotReady
+from notifier.embedded.process import log_since, log_size, open_log, read_note
 from notifier.proof.chaos.leftovers import forget_clock, note_started
 from notifier.proof.chaos.note import Note, Role, SignalName
 
@@ -24,7 +25,8 @@ RESTART_FIRST_S = 0.2
 RESTART_MAX_S = 2.0
 HEALTHY_AFTER_S = 5.0
 END_WITHIN_S = 10.0
-START_WITHIN_S = 60.0
+START_WITHIN_S = 90.0
+WORDS_BYTES = 2_000
 First = Literal["new", "old"]
 
 
@@ -103,13 +105,14 @@ class Pod:
             await life.ended.wait()
 
     async def up(self) -> Life:
-        """Wait until it answers. Raises TimeoutError when it does not in a minute."""
-        async with asyncio.timeout(START_WITHIN_S):
-            while True:
-                life = self.life
-                if life is not None and life.answers.is_set() and not life.ended.is_set():
-                    return life
-                await asyncio.sleep(LOOK_S)
+        """Wait until it answers. Raises NotReady with its last words when it does not in time."""
+        deadline = time.monotonic() + START_WITHIN_S
+        while (life := self.life) is None or not life.answers.is_set() or life.ended.is_set():
+            if time.monotonic() > deadline:
+                said = log_since(self._log, max(0, log_size(self._log) - WORDS_BYTES))
+                raise NotReady(f"{self.spec.name} does not answer within {START_WITHIN_S:g} s. It said last:\n{said}")
+            await asyncio.sleep(LOOK_S)
+        return life
 
     def signal(self, number: signal.Signals, by: str = "schedule") -> None:
         """Send it a signal, and write that down first; nothing when it is not there just now."""

@@ -28,6 +28,7 @@ from notifier.proof.chaos.proxy import Proxy, fixed_port
 from notifier.proof.chaos.scene import Scene
 from notifier.proof.chaos.schedule import APIS, FAMILIES, SCHEDULERS, WORKERS, Planned
 from notifier.proof.chaos.servers import Postgres, Valkey
+from notifier.runtime import background
 from notifier.settings import Scope
 from notifier.store.migrate import migrate
 from notifier.supervisor.children import clean_surroundings
@@ -103,7 +104,7 @@ class Stage:
         await self.await_ready()
 
     async def await_ready(self) -> None:
-        """Wait until every pod answers. Raises TimeoutError."""
+        """Wait until every pod answers. Raises NotReady with what one of them said last, TimeoutError for an api."""
         await asyncio.gather(*(pod.up() for pod in self.scene.pods.values()))
         for url in self.api_urls:
             await _until_ready(self.scene.http, url)
@@ -220,9 +221,9 @@ class _Installation:
             spec.name: Pod(spec, folder=self._folder, parent_fd=parent_fd, note=self._note) for spec in self._specs()
         }
         scene.pods = pods
-        watches = [pod.keep() for pod in pods.values()] + [offspring.follow(pods["run"], self._note)]
-        tasks = [asyncio.create_task(watch) for watch in watches]
-        stack.push_async_callback(_end, list(pods.values()), tasks)
+        stack.push_async_callback(_end, list(pods.values()))
+        keepers = [pod.keep() for pod in pods.values()]
+        await stack.enter_async_context(background(*keepers, offspring.follow(pods["run"], self._note)))
 
     def _specs(self) -> Iterator[PodSpec]:
         mock_port = self._scene.mock_url.rpartition(":")[2]
@@ -254,10 +255,7 @@ class _Installation:
         return PodSpec(name, role, command, settings | own, around)
 
 
-async def _end(pods: Sequence[Pod], tasks: Sequence[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+async def _end(pods: Sequence[Pod]) -> None:
     await asyncio.gather(*(pod.end() for pod in pods))
 
 
