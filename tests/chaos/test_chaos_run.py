@@ -18,7 +18,8 @@ from notifier.proof.chaos.schedule import DEFAULT_FAMILIES
 from tests.support.poll import eventually
 
 pytestmark = [pytest.mark.database, pytest.mark.timeout(300)]
-SCRIPT = Path(__file__).parents[2] / "scripts" / "kill_pod_mid_send.py"
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "scripts" / "kill_pod_mid_send.py"
 WITHIN_S = 240  # on a busy machine; alone it takes about a minute
 
 
@@ -119,6 +120,27 @@ def test_dead_workers_are_taken_over_within_two_claims(begin: Callable[..., Rig]
     report = rig.report
     assert report["taken_over"] >= 6
     assert 0 < report["median_claims"] <= report["worst_claims"] <= 2
+    assert rig.leftovers() == []
+
+
+def test_what_never_comes_to_rest_is_a_violation_and_its_history_is_kept(begin: Callable[..., Rig]) -> None:
+    rig = begin("--minutes", "0.05", "--users", "5", "--seed", "4", "--faults", "none", "--patience", "1")
+    assert rig.end() == 1, rig.said  # a second is too short to see that nothing moves any more
+    kept = rig.cwd / "chaos-4.jsonl"
+    assert [found["rule"] for found in rig.report["violations"]] == ["quiet"]
+    assert rig.report["history"] == "chaos-4.jsonl"
+    assert "History: chaos-4.jsonl" in rig.said
+    again = subprocess.run([sys.executable, "-m", "notifier.proof.checker", str(kept)], cwd=ROOT, capture_output=True)
+    assert again.returncode == 1, again.stderr
+    assert rig.leftovers() == [str(kept)]
+
+
+def test_a_soak_goes_on_with_the_next_seed_until_it_is_stopped(begin: Callable[..., Rig]) -> None:
+    rig = begin("--soak", "--minutes", "0.05", "--users", "5", "--seed", "8", "--faults", "none")
+    eventually(lambda: "Seed 10:" in rig.said, within_s=WITHIN_S)
+    assert rig.end(signal.SIGINT) == 130, rig.said
+    assert [run["seed"] for run in rig.report["runs"]] == [8, 9]
+    assert "2 runs, 0 with violations" in rig.said
     assert rig.leftovers() == []
 
 

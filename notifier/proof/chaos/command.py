@@ -40,7 +40,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exce
 
 @app.command()
 def chaos(
-    minutes: Annotated[float, typer.Option(min=0.25, max=600, help="How long load and faults go on.")] = 2.0,
+    minutes: Annotated[float, typer.Option(min=0.05, max=600, help="How long load and faults go on.")] = 2.0,
     users: Annotated[int, typer.Option(min=1, max=20_000, help="How many sign up.")] = 400,
     seed: Annotated[
         int | None, typer.Option(min=0, help="The same number is the same load and the same faults. Default: drawn.")
