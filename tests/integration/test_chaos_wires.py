@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -111,6 +112,8 @@ async def test_a_reset_severs_and_refuses_until_it_heals() -> None:
         for _ in range(3):
             with pytest.raises(ConnectionRefusedError):
                 await asyncio.open_connection("127.0.0.1", wire.port)
+        with socket.socket() as somebody, pytest.raises(OSError, match="in use"):
+            somebody.bind(("127.0.0.1", wire.port))
         await wire.heal()
         async with connected(wire) as again:
             assert await said(again, b"back") == b"back"

@@ -10,7 +10,7 @@ import socket
 import struct
 from typing import cast
 
-from notifier.embedded.process import LOOPBACK, port_is_free
+from notifier.embedded.process import LOOPBACK
 
 PORTS = range(20_000, 32_000)  # below those from which systems take the near end of a connection
 BACKLOG = 512
@@ -25,11 +25,15 @@ class Cut(enum.Enum):
 
 
 def fixed_port() -> int:
-    """A port that is free and stays so while its owner is away: no outgoing connection is given it by chance."""
+    """A port that is free and stays so while its owner is away: no outgoing connection is given it by chance.
+
+    Not one that another rig only holds, either: that is why it is tried without SO_REUSEADDR.
+    """
     for port in random.sample(PORTS, len(PORTS)):
-        if port_is_free(port):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((LOOPBACK, port))
             return port
-    raise OSError("no free port between 20000 and 32000")
+    raise OSError(f"no free port between {PORTS.start} and {PORTS.stop - 1}")
 
 
 class Proxy:
