@@ -206,6 +206,17 @@ def test_a_person_says_not_sent_and_there_are_two() -> None:
     assert passed(story.finish()).totals["onboardings_accepted"] == 2
 
 
+def test_a_person_says_not_sent_and_a_login_stands() -> None:
+    story = Story(has_keys=False)
+    story.signup("ada", ago=DUE_IN_5_S)
+    story.call("ada", "onboarding")
+    story.now += 6
+    story.call("ada", "followup", verdict="reset", told=False)
+    story.login("ada")  # too late
+    story.operate("resolve", "ada", "followup", outcome="not_sent")
+    assert passed(story.finish()).totals["followups_accepted"] == 0
+
+
 def test_a_person_says_sent_and_there_is_none() -> None:
     story = Story(has_keys=False)
     story.signup("ada")

@@ -75,7 +75,14 @@ def _by_act(about: Notification) -> Reason | None:
     for ask in about.acts_of("resolve", "not_sent"):
         if ask.acknowledgement is None:
             return Reason("an operator's resolve had no answer", ask.lines)
+        logins = (login for login in about.person.logins if login.may_have_happened)
+        if _says_canceled(ask) and (login := next(filter(about.perhaps_concerned_by, logins), None)) is not None:
+            return Reason("resolved not sent, and a login stands", (*login.lines, *ask.lines))
     return None
+
+
+def _says_canceled(ask: Ask) -> bool:
+    return ask.acknowledgement is not None and ask.acknowledgement.body.get("state") == "canceled"
 
 
 def _by_login(about: Notification) -> Reason | None:

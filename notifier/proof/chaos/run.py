@@ -1,0 +1,151 @@
+"""One run: the stage is set, load and faults go their ways, all comes to rest, and the history is judged."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from notifier.proof import history
+from notifier.proof.chaos.collect import collect
+from notifier.proof.chaos.load import Load
+from notifier.proof.chaos.load_plan import FOLLOWUP_DELAY_S, plan_load
+from notifier.proof.chaos.outside import Outside, open_outside
+from notifier.proof.chaos.quiet import await_quiet
+from notifier.proof.chaos.recorder import Recorder
+from notifier.proof.chaos.schedule import Planned, plan_faults
+from notifier.proof.chaos.screen import Progress, Screen
+from notifier.proof.chaos.stage import TIMINGS, Stage, open_stage
+from notifier.proof.checker import Verdict, judge
+
+CLAIM_TTL_S = float(TIMINGS["CLAIM_TTL_S"])
+PROVIDER_TIMEOUT_S = float(TIMINGS["PROVIDER_TIMEOUT_S"])
+POLL_S = float(TIMINGS["POLL_S"])
+WINDOW_S = 86_400.0
+COUNT_EVERY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to be run. `seconds`: how long load and faults go on; `patience_s`: how long rest is waited for."""
+
+    seed: int
+    seconds: float
+    users: int
+    families: tuple[str, ...]
+    has_keys: bool = True
+    patience_s: float = 60.0
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of it. `faults`: how often each was done; `calls`: how many the provider had, by its verdict.
+
+    `skipped`: families that were not done, and why; `failed`: what the rig itself could not do, in words.
+    """
+
+    wish: Wish
+    verdict: Verdict
+    faults: Mapping[tuple[str, str], int]
+    skipped: Mapping[str, str]
+    failed: Sequence[str]
+    quiet_after_s: float | None
+    seconds: float
+    calls: Mapping[str, int]
+    folder: Path | None = None
+
+
+async def run(wish: Wish, file: Path, screen: Screen) -> Outcome:
+    """Do it, the history in `file`. Raises NotReady when the installation does not come up or stops answering."""
+    began = time.monotonic()
+    with contextlib.closing(Recorder(file)) as recorder:
+        begin(recorder, wish)
+        async with open_stage(
+            recorder, families=wish.families, seed=wish.seed, has_keys=wish.has_keys, keep=wish.keep
+        ) as stage:
+            await stage.await_ready()
+            async with (
+                recorder.comparing(stage.database_url),
+                open_outside(recorder, stage.api_urls, stage.mock_url, stage.api_key) as outside,
+            ):
+                await _load_and_break(wish, stage, recorder, outside, screen)
+                quiet_after_s = await _come_to_rest(wish, stage, recorder, outside)
+                await collect(outside, recorder)
+    return _judged(wish, file, stage, quiet_after_s, time.monotonic() - began)
+
+
+def _judged(wish: Wish, file: Path, stage: Stage, quiet_after_s: float | None, seconds: float) -> Outcome:
+    lines = list(history.load(file.read_text(encoding="utf-8").splitlines()))
+    begun = [line for line in lines if isinstance(line, history.Fault) and line.phase == "begin"]
+    faults = Counter((line.family, line.name) for line in begun)
+    calls = Counter(line.verdict for line in lines if isinstance(line, history.Attempt))
+    folder = stage.folder if wish.keep else None
+    return Outcome(
+        wish, judge(lines), faults, stage.skipped, tuple(stage.failed), quiet_after_s, seconds, calls, folder
+    )
+
+
+def begin(recorder: Recorder, wish: Wish) -> None:
+    """Write the first line."""
+    recorder.run(
+        seed=wish.seed,
+        faults=wish.families,
+        claim_ttl_s=CLAIM_TTL_S,
+        poll_s=POLL_S,
+        provider_timeout_s=PROVIDER_TIMEOUT_S,
+        has_keys=wish.has_keys,
+        window_s=WINDOW_S,
+        followup_delay_s=FOLLOWUP_DELAY_S,
+    )
+
+
+async def _load_and_break(wish: Wish, stage: Stage, recorder: Recorder, outside: Outside, screen: Screen) -> None:
+    """Load and faults side by side, neither waiting for the other; then whoever was not heard may still be."""
+    load = Load(outside, recorder, stage.webhook_secret, wish.seed)
+    steps = plan_load(wish.seed, wish.users, wish.seconds)
+    faults = plan_faults(wish.seed, wish.seconds, wish.families)
+    started = time.monotonic()
+    give_up = started + wish.seconds + wish.patience_s
+    watching = asyncio.create_task(_watch(wish, started, load, recorder, outside, screen))
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(load.play(steps, started, give_up))
+            group.create_task(_break(stage, faults, started))
+    except ExceptionGroup as error:
+        raise error.exceptions[0] from error
+    finally:
+        watching.cancel()
+
+
+async def _break(stage: Stage, faults: list[Planned], started: float) -> None:
+    await stage.run_faults(faults, started)
+    await stage.heal()
+
+
+async def _come_to_rest(wish: Wish, stage: Stage, recorder: Recorder, outside: Outside) -> float | None:
+    """How long it took; None when it did not happen in time."""
+    began = time.monotonic()
+    await stage.await_ready()
+    reached = await await_quiet(outside, wish.patience_s)
+    after_s = time.monotonic() - began
+    recorder.quiet(reached=reached, after_s=after_s)
+    return after_s if reached else None
+
+
+async def _watch(wish: Wish, started: float, load: Load, recorder: Recorder, outside: Outside, screen: Screen) -> None:
+    while True:
+        mails = await outside.ask_provider("/api/messages?limit=1")
+        screen.show(
+            Progress(
+                left_s=max(0.0, started + wish.seconds - time.monotonic()),
+                users=len(load.heard),
+                mails=mails.body["total"] if mails.status == 200 else None,
+                faults=tuple(recorder.standing.values()),
+            )
+        )
+        await asyncio.sleep(COUNT_EVERY_S)
