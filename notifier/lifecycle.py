@@ -24,7 +24,7 @@ class Ready(Protocol):
     `process` is the id of this process start, where it has one: what its claims, calls and log lines name.
     """
 
-    def __call__(self, url: str, metrics: str | None, process: str | None = None, smtp: str | None = None) -> None:
+    def __call__(self, url: str, metrics: str | None, smtp: str | None = None, process: str | None = None) -> None:
         """Say where."""
 
 
@@ -46,10 +46,10 @@ async def run_until_stopped(
     """
     stop, answers = asyncio.Event(), asyncio.Event()
 
-    def ready(url: str, metrics: str | None, process: str | None = None, smtp: str | None = None) -> None:
+    def ready(url: str, metrics: str | None, smtp: str | None = None, process: str | None = None) -> None:
         if ready_file:
             try:
-                write_ready_file(ready_file, url, metrics, process, smtp)
+                write_ready_file(ready_file, url, metrics, smtp, process)
             except OSError as error:
                 raise NotReady(f"cannot write --ready-file {ready_file}: {error.strerror}") from error
         answers.set()
@@ -91,12 +91,12 @@ def _setting_of_port(error: OSError, port_settings: Mapping[int, str]) -> str:
 
 
 def write_ready_file(
-    path: Path, url: str, metrics: str | None, process: str | None = None, smtp: str | None = None
+    path: Path, url: str, metrics: str | None, smtp: str | None = None, process: str | None = None
 ) -> None:
     """Write it whole: whoever waits for the file reads all of it or does not find it."""
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     note = {"pid": os.getpid(), "url": url, "metrics": metrics}
-    note |= {name: value for name, value in (("process", process), ("smtp", smtp)) if value}
+    note |= {name: value for name, value in (("smtp", smtp), ("process", process)) if value}
     new.write_text(json.dumps(note) + "\n", encoding="utf-8")
     new.replace(path)
 

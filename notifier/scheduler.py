@@ -77,8 +77,8 @@ class Scheduler:
         await self._running.acquire()
 
 
-async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str, str, str], None]) -> None:
-    """Run one scheduler until `stop`; `ready` hears its own address, that of its metrics, and its id."""
+async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str, str, None, str], None]) -> None:
+    """Run one scheduler until `stop`; `ready` hears its own address, that of its metrics, no SMTP, and its id."""
     async with open_runtime(settings, "scheduler") as runtime, side_door(settings.host, settings.metrics_port) as url:
         scheduler = Scheduler(runtime)
         clock = AsyncIOScheduler(
@@ -94,7 +94,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str
 
         try:
             async with background(runtime.wakeup.listen(now), _watch(scheduler, now, 4 * tick_s)):
-                ready(url, f"{url}/metrics", runtime.process_id)
+                ready(url, f"{url}/metrics", None, runtime.process_id)
                 await stop.wait()
         finally:
             clock.pause()

@@ -80,8 +80,8 @@ def served(app: web.Application) -> set[tuple[str, str]]:
     }
 
 
-async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str, str, str], None]) -> None:
-    """Run one api until `stop`; `ready` hears its address, that of its metrics, and its id."""
+async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str, str, None, str], None]) -> None:
+    """Run one api until `stop`; `ready` hears its address, that of its metrics, no SMTP, and its id."""
     if not settings.api_keys:
         raise SettingsError('NOTIFIER_API_KEYS is not set: give keys and scopes, e.g. {"k1": ["events", "read"]}')
     async with open_runtime(settings, "api") as runtime:
@@ -92,7 +92,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str
             await web.TCPSite(runner, settings.host, settings.api_port, backlog=1024).start()
             async with background(ingest.run()):
                 url = side_door.base_url(runner)
-                ready(url, f"{url}/metrics", runtime.process_id)
+                ready(url, f"{url}/metrics", None, runtime.process_id)
                 await stop.wait()
                 await runner.cleanup()  # requests in hand are answered while the ingest still runs
         finally:

@@ -194,15 +194,15 @@ class Worker:
             observe.log().warning("results_unwritten", results=len(self._held))
 
 
-async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str, str, str], None]) -> None:
-    """Run one worker until `stop`; `ready` hears its own address, that of its metrics, and its id."""
+async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str, str, None, str], None]) -> None:
+    """Run one worker until `stop`; `ready` hears its own address, that of its metrics, no SMTP, and its id."""
     provider = way_out(settings)
     try:
         async with (
             open_runtime(settings, "worker") as runtime,
             side_door(settings.host, settings.metrics_port) as url,
         ):
-            ready(url, f"{url}/metrics", runtime.process_id)
+            ready(url, f"{url}/metrics", None, runtime.process_id)
             await Worker(runtime, provider, stop).run()
     finally:
         await provider.close()

@@ -1,4 +1,4 @@
-"""The rig's stage: every fault begins and ends on it, it works again afterwards, and nothing of it stays behind."""
+"""The rig's stage: every fault begins and ends on it, and it works again afterwards."""
 
 from __future__ import annotations
 
@@ -6,15 +6,10 @@ import asyncio
 import itertools
 import json
 import os
-import shutil
 import signal
-import subprocess
-import sys
-import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -26,15 +21,13 @@ import aiohttp
 import pytest
 from standardwebhooks import Webhook
 
-from notifier.embedded.process import birth, read_note
 from notifier.failpoints import Point
-from notifier.proof.chaos import leftovers
 from notifier.proof.chaos.faults import clocks
 from notifier.proof.chaos.pods import is_stopped
 from notifier.proof.chaos.proxy import Cut
 from notifier.proof.chaos.schedule import CATALOG, FAMILIES, SCHEDULERS, WORKERS, Kind, Planned
 from notifier.proof.chaos.stage import Stage, open_stage
-from tests.support.poll import eventually
+from tests.support.chaos import data_of
 from tests.support.stack import until
 
 pytestmark = [pytest.mark.database, pytest.mark.timeout(300)]
@@ -213,11 +206,6 @@ def assert_gone(folder: Path, root: Path, ear: Ear) -> None:
     assert not [path for path in Path("/dev/shm").glob("*faketime_*") if shared_by(path, ear)]
 
 
-def data_of(folder: Path) -> Path:
-    """Where the run's PostgreSQL has its data."""
-    return Path(str(read_note(folder / leftovers.DATA / "postgres-place.json")["root"]))
-
-
 def shared_by(path: Path, ear: Ear) -> bool:
     return int(path.name.rpartition("_")[2]) in {line["pid"] for line in ear.signals}
 
@@ -266,152 +254,3 @@ def test_without_the_library_the_clocks_are_left_out_and_it_is_said(monkeypatch:
     monkeypatch.setattr(clocks, "PLACES", ("/nowhere/*",))
     assert clocks.find_library() is None
     assert clocks.environment("worker-2", None) == {}
-
-
-# Nothing stays behind
-
-DRIVER = """
-import asyncio, signal, sys, time
-from notifier.proof.chaos.schedule import Planned
-from notifier.proof.chaos.stage import open_stage
-
-class Deaf:
-    def signal(self, **line): pass
-    def fault(self, **line): pass
-    def keys_forgotten(self): pass
-
-async def main():
-    async with open_stage(Deaf(), families=("freeze", "clocks"), seed=1) as stage:
-        stage.scene.pods["worker-2"].signal(signal.SIGSTOP)
-        print("up", flush=True)
-        await asyncio.sleep(600)
-
-asyncio.run(main())
-"""
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Another place for the directories of runs."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    yield tmp_path / f"notifier-chaos-{os.geteuid()}"
-    for folder in (tmp_path / f"notifier-chaos-{os.geteuid()}").glob("run-*"):
-        leftovers.clear(folder)
-
-
-@dataclass
-class Driver:
-    """A rig in a process of its own."""
-
-    process: subprocess.Popen[bytes]
-    parent: Path
-
-    @property
-    def folder(self) -> Path:
-        return eventually(lambda: next(iter(self.parent.glob("run-*")), None))
-
-    def started(self) -> list[tuple[int, str]]:
-        """What it noted as started."""
-        return [
-            (note["pid"], note["born"])
-            for line in (self.folder / leftovers.STARTED).read_text().splitlines()
-            if (note := json.loads(line))
-        ]
-
-    def is_up(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line == b"up\n":
-                return
-        raise AssertionError("it never came up")
-
-
-@pytest.fixture
-def driver(place: Path) -> Iterator[Driver]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", DRIVER],
-        env=os.environ | {"TMPDIR": str(place.parent)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    yield Driver(process, place)
-    process.kill()
-    process.wait()
-    assert process.stdout is not None
-    process.stdout.close()
-
-
-def alive(processes: list[tuple[int, str]]) -> list[int]:
-    return [pid for pid, born in processes if birth(pid) == born]
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143)])
-def test_a_rig_that_is_told_to_stop_leaves_nothing(driver: Driver, number: signal.Signals, code: int) -> None:
-    driver.is_up()
-    folder, started = driver.folder, driver.started()
-    root = data_of(folder)
-    assert len(alive(started)) >= 11  # two servers, nine pods
-    driver.process.send_signal(number)
-    assert driver.process.wait(60) in (code, 128 + number)
-    assert alive(started) == []
-    assert not folder.exists()
-    assert not root.exists()
-    assert not [pid for pid, _ in started if Path(f"/dev/shm/faketime_shm_{pid}").exists()]
-
-
-def test_a_rig_that_is_told_to_stop_while_it_starts_leaves_nothing(driver: Driver) -> None:
-    folder = driver.folder
-    eventually(lambda: (folder / "started.jsonl").exists())
-    started = driver.started()
-    driver.process.send_signal(signal.SIGTERM)
-    assert driver.process.wait(60) == 143
-    assert alive(started) == []
-    assert not folder.exists()
-
-
-def test_what_a_killed_rig_leaves_the_next_one_removes(driver: Driver, place: Path) -> None:
-    driver.is_up()
-    folder, started = driver.folder, driver.started()
-    root = data_of(folder)
-    driver.process.kill()
-    driver.process.wait()
-    left = eventually(lambda: len(alive(started)) <= 3 and alive(started))  # the pods see that the rig is gone
-    assert len(left) == 3  # the two servers, and the worker that was frozen
-    mine = leftovers.make_folder()
-    try:
-        assert alive(started) == []
-        assert not folder.exists()
-        assert not root.exists()
-        assert not [pid for pid, _ in started if Path(f"/dev/shm/faketime_shm_{pid}").exists()]
-    finally:
-        leftovers.clear(mine)
-    assert not place.exists()
-
-
-def test_a_living_rig_is_left_alone_and_so_is_what_is_to_be_kept(place: Path) -> None:
-    mine, kept = leftovers.make_folder(), leftovers.make_folder()
-    leftovers.clear(kept, keep=True)
-    another = leftovers.make_folder()
-    assert mine.is_dir()
-    assert kept.is_dir()
-    for folder in (mine, another):
-        leftovers.clear(folder)
-    assert place.is_dir()
-    shutil.rmtree(kept)
-
-
-def test_a_process_with_a_reused_id_is_left_alone(place: Path) -> None:
-    folder = leftovers.make_folder()
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as somebody:
-        (folder / leftovers.STARTED).write_text(json.dumps({"pid": somebody.pid, "born": "long ago"}) + "\n{\n")
-        leftovers.clear(folder)
-        assert somebody.poll() is None
-        somebody.communicate(b"\n")
-    assert somebody.returncode == 0
-
-
-def test_a_place_that_others_may_enter_is_refused(place: Path) -> None:
-    place.mkdir(mode=0o755)
-    with pytest.raises(Exception, match="nobody else may enter"):
-        leftovers.make_folder()
-    place.chmod(0o700)
