@@ -94,7 +94,7 @@ MOVING = (
     ),
     Guard(
         "two cancel statements",
-        "the same, because one statement does not see what it waited for",
+        "the same: a statement that had to wait still looks at the rows as they were before",
         (
             Change(_MOVES, _TWO_STATEMENTS, _ONE_STATEMENT),
             Change("notifier/ingest/transaction.py", _SECOND_CANCEL, "            pass\n"),
