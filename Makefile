@@ -19,7 +19,7 @@ demo: ## the whole story in about 20 seconds, with a count at the end; ARGS go t
 	@.venv/bin/python -m notifier demo $(ARGS)
 
 chaos: ## prove it: two minutes of load under kill -9 and worse; ARGS go to scripts/kill_pod_mid_send.py
-	@scripts/venv dev
+	@scripts/venv
 	@.venv/bin/python scripts/kill_pod_mid_send.py $(ARGS)
 
 lab: ## how the usual ways lose and double mails, beside ours; ARGS go to scripts/strategy_lab.py
