@@ -101,6 +101,7 @@ def test_ours_is_clean_on_other_seeds_too() -> None:
     [
         (Guard.UNIQUE, Fault.DUPLICATED),
         (Guard.FENCE, Fault.WRONGLY_FAILED),
+        (Guard.LOGIN, Fault.AFTER_LOGIN),
         (Guard.CANCEL, Fault.AFTER_LOGIN),
         (Guard.DOUBT, Fault.AFTER_LOGIN),
         (Guard.DOUBT, Fault.WRONGLY_FAILED),

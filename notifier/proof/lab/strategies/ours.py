@@ -89,7 +89,8 @@ class Ours(Strategy):
         answer = self.outbox.accept(event, self.world.loop.now)
         if is_login:
             stopped = FOLLOWUP in answer.stopped
-            self.world.record.logins.setdefault(user.id, Login(self.world.loop.now, stopped))
+            was_late = self.outbox.is_beyond_recall((user.id, FOLLOWUP))
+            self.world.record.logins.setdefault(user.id, Login(self.world.loop.now, stopped, was_late))
             told = "stopped" if stopped else "too late" if FOLLOWUP in answer.too_late else "nothing to stop"
             self.note(process, f"takes the login: {told}", (user.id, FOLLOWUP))
         for kind in answer.created:

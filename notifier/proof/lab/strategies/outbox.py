@@ -117,6 +117,8 @@ class Outbox:
 
     def _cancel(self, mail: Mail, event_type: str) -> bool:
         """Close what waits, or is owed, unclaimed and without doubt; whether a row moved."""
+        if Guard.LOGIN in self._without:
+            return False
         row = self.deliveries.get(mail)
         open_for_cancel = row is not None and (
             Guard.CANCEL in self._without or (row.claimed_by is None and row.doubt_since is None)
@@ -203,6 +205,13 @@ class Outbox:
     def is_uncertain(self, mail: Mail) -> bool:
         """Whether it waits for evidence, or for a person."""
         return self.settlements.get(mail, (None, None))[0] is State.UNCERTAIN
+
+    def is_beyond_recall(self, mail: Mail) -> bool:
+        """Whether it is claimed, in doubt, sent or uncertain: read from the tables themselves, for the judge."""
+        row = self.deliveries.get(mail)
+        if row is not None:
+            return row.claimed_by is not None or row.doubt_since is not None
+        return self.settlements.get(mail, (None, None))[0] in (State.SENT, State.UNCERTAIN)
 
     def state(self, mail: Mail) -> State:
         """Where it stands."""
