@@ -1,4 +1,9 @@
-"""Our tables in memory: the same conditional moves as notifier.store, each one statement, its rows looked at."""
+"""Our tables in memory: stand-ins for the SQL of notifier.store, each move one step under the same condition.
+
+`accept`: outbox.of_users, moves.cancel_scheduled and cancel_open, outbox.decide. `release`: moves.release. `claim`,
+`expired`, `take_over`: deliveries, by the same names. `settle`: results.settle, put_back and late_evidence. No SQL
+runs, so no isolation level, lock order or plan is shown here.
+"""
 
 from __future__ import annotations
 
