@@ -58,7 +58,7 @@ def test_a_login_that_was_told_stopped_is_a_promise_and_one_told_too_late_leaves
     assert faults(record, FOLLOWUP) == set()
     record.taken[LATER].append(4.9)
     assert faults(record, FOLLOWUP) == {Fault.AFTER_LOGIN}
-    record.logins["u1"].stopped = False
+    record.logins["u1"] = Login(5.0, stopped=False, was_late=True)
     assert faults(record, FOLLOWUP) == set()
     assert announced(record) == 0
     record.taken[LATER][0] = 5.1
@@ -66,3 +66,11 @@ def test_a_login_that_was_told_stopped_is_a_promise_and_one_told_too_late_leaves
     assert announced(record) == 1
     record.taken.clear()
     assert faults(record, FOLLOWUP) == {Fault.LOST}
+
+
+def test_told_too_late_excuses_nothing_where_the_mail_still_waited_for_anybody_to_take_it() -> None:
+    record = Record(logins={"u1": Login(5.0, stopped=False, was_late=False)})
+    assert faults(record, FOLLOWUP) == set()  # nothing was sent, and nothing is owed
+    record.taken[LATER].append(5.1)
+    assert faults(record, FOLLOWUP) == {Fault.AFTER_LOGIN}
+    assert announced(record) == 0

@@ -63,6 +63,18 @@ def test_a_login_comes_too_late_for_what_is_claimed_or_in_doubt(outbox: Outbox) 
     assert outbox.accept(an_event("evt_3", "user.logged_in", due + 40), due + 40).too_late == (FOLLOWUP,)
 
 
+def test_what_is_beyond_recall_is_claimed_in_doubt_or_sent_and_nothing_else(outbox: Outbox) -> None:
+    assert [outbox.is_beyond_recall(mail) for mail in (WELCOME, LATER, ("nobody", FOLLOWUP))] == [False, False, False]
+    claim = claimed(outbox, "a", 0.0)
+    assert outbox.is_beyond_recall(WELCOME)
+    outbox.settle(claim, AGAIN, called=True, now=1.0)
+    assert not outbox.is_beyond_recall(WELCOME)
+    outbox.settle(claimed(outbox, "a", 1.0), Settlement(State.PENDING, None, doubt=True), called=True, now=2.0)
+    assert (outbox.state(WELCOME), outbox.is_beyond_recall(WELCOME)) == (State.PENDING, True)
+    outbox.settle(claimed(outbox, "a", 2.0), SENT, called=True, now=3.0)
+    assert outbox.is_beyond_recall(WELCOME)
+
+
 def test_whoever_lost_the_claim_changes_nothing(outbox: Outbox) -> None:
     slow = claimed(outbox, "slow", 0.0)
     assert outbox.expired(TTL_S - 1, TTL_S) == {}

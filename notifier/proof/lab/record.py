@@ -25,10 +25,20 @@ class Step:
 
 @dataclass(slots=True)
 class Login:
-    """A login: when it was committed, and what it was told (None: this strategy tells nobody anything)."""
+    """A login: when it was committed, what it was told, and how the mail stood then.
+
+    `stopped`: the answer; None where this strategy tells nobody anything. `was_late`: whether the tables, read at the
+    commit and not by whoever answers, had the mail claimed, in doubt or sent. Only that makes a "too late" true.
+    """
 
     at: float
     stopped: bool | None
+    was_late: bool = False
+
+    @property
+    def is_told_too_late(self) -> bool:
+        """Whether it was told that it stopped nothing, and that was so."""
+        return self.stopped is False and self.was_late
 
 
 @dataclass(slots=True)

@@ -13,6 +13,8 @@ from notifier.proof.lab.run import Totals
 from notifier.proof.lab.script import FOLLOWUP
 
 NOT_ASKED = "–"
+RULE = "|---" + "|--:" * (len(Fault) + 2) + "|"
+UNCERTAIN = "left uncertain"
 
 
 def cell(total: Totals, fault: Fault) -> str:
@@ -23,6 +25,11 @@ def cell(total: Totals, fault: Fault) -> str:
         return NOT_ASKED
     count = total.faults[fault]
     return f"{count} ({total.seeds_with[fault]})" if count else "0"
+
+
+def uncertain(total: Totals) -> str:
+    """Say how many it left to a person; a dash where the strategy has no such word."""
+    return str(total.uncertain) if total.strategy.says_uncertain else NOT_ASKED
 
 
 def table(totals: Sequence[Totals]) -> Table:
@@ -48,9 +55,9 @@ def caption(totals: Sequence[Totals]) -> str:
     seeds = totals[0].seeds
     words = [f"Mails, and in brackets in how many of {seeds} seeds."]
     for total in totals:
-        if total.uncertain or total.announced:
+        if total.strategy.says_uncertain:
             words.append(
-                f"{total.strategy.title}: {total.announced} went out after a login that was told it came too late, "
+                f"{total.strategy.title}: {total.announced} went out after a login that came too late and was told so, "
                 f"{total.uncertain} were left uncertain."
             )
     return " ".join(words)
@@ -58,9 +65,9 @@ def caption(totals: Sequence[Totals]) -> str:
 
 def markdown(totals: Sequence[Totals]) -> str:
     """Write the same table for a document."""
-    head = f"| strategy | mails | {' | '.join(fault.value for fault in Fault)} |"
-    rows = [f"| {t.strategy.title} | {t.mails} | {' | '.join(cell(t, fault) for fault in Fault)} |" for t in totals]
-    return "\n".join([head, "|---|--:|--:|--:|--:|--:|", *rows]) + "\n"
+    head = ["strategy", "mails", *(fault.value for fault in Fault), UNCERTAIN]
+    rows = [[t.strategy.title, str(t.mails), *(cell(t, fault) for fault in Fault), uncertain(t)] for t in totals]
+    return "\n".join(f"| {' | '.join(row)} |" if row else RULE for row in (head, [], *rows)) + "\n"
 
 
 def document(totals: Sequence[Totals], seeds: Sequence[int], users: int) -> dict[str, Any]:

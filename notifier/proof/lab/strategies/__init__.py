@@ -7,7 +7,12 @@ from notifier.proof.lab.strategies.base import Strategy
 from notifier.proof.lab.strategies.claims import CheckThenClaim, ClaimBeforeKeyedSend, ClaimForADay
 from notifier.proof.lab.strategies.constraint import UniqueIndex
 from notifier.proof.lab.strategies.cron import CronSweeper
-from notifier.proof.lab.strategies.flags import FlagAfterSend, FlagBeforeSend
+from notifier.proof.lab.strategies.flags import (
+    FlagAfterSend,
+    FlagAskedAfterSend,
+    FlagBeforeSend,
+    FlagCheckedBeforeSend,
+)
 from notifier.proof.lab.strategies.guards import Guard
 from notifier.proof.lab.strategies.lease import ShortLease
 from notifier.proof.lab.strategies.ours import Ours
@@ -19,7 +24,9 @@ ALL: tuple[type[Strategy], ...] = (
     CheckThenClaim,
     ClaimForADay,
     FlagAfterSend,
+    FlagAskedAfterSend,
     FlagBeforeSend,
+    FlagCheckedBeforeSend,
     ShortLease,
     ClaimBeforeKeyedSend,
     CronSweeper,

@@ -16,8 +16,9 @@ from notifier.proof.lab.strategies.base import Strategy, World
 class AdvisoryLock(Strategy):
     """No two ever hold the lock: the server gives it back at the commit, and when the connection of a dead owner ends.
 
-    A pause holds it, and everybody waits. But what the provider took before a rollback is taken, and the row that
-    should say so is gone with the transaction. It cannot say "in three days", so there is no follow-up.
+    Never printed as code: the row that says "sent", and the look at it, are added. A pause holds the lock, and
+    everybody waits. But what the provider took before a rollback is taken, and the row that should say so is gone with
+    the transaction. It cannot say "in three days", so there is no follow-up.
     """
 
     name = "advisory-lock"

@@ -33,9 +33,11 @@ class World(Protocol):
 class Strategy:
     """A way to send each mail once. Unless it says otherwise, each mail is a job of the queue.
 
-    `shows`: the faults its description predicts. `kinds`: the mails it has an answer for at all. `writes_failed`:
-    whether it writes down that a mail has failed. `uses_redis`: whether what it knows stands there. `tells`: a word of
-    the story that shows a fault best, where there are several.
+    Where one was printed as code, its docstring says so and where it departs from that; the others had words only.
+
+    `shows`: the faults its description predicts. `kinds`: the mails it has an answer for at all. `writes_failed`,
+    `says_uncertain`: whether it writes down that a mail has failed, or may have. `uses_redis`: whether what it knows
+    stands there. `tells`: a word of the story that shows a fault best, where there are several.
     """
 
     name: ClassVar[str]
@@ -43,6 +45,7 @@ class Strategy:
     shows: ClassVar[frozenset[Fault]] = frozenset()
     kinds: ClassVar[tuple[str, ...]] = (ONBOARDING, FOLLOWUP)
     writes_failed: ClassVar[bool] = False
+    says_uncertain: ClassVar[bool] = False
     uses_redis: ClassVar[bool] = False
     tells: ClassVar[Mapping[Fault, str]] = {Fault.LOST: "is killed"}
 

@@ -12,7 +12,9 @@ from notifier.proof.lab.strategies.base import DAY_EX, Strategy
 class CheckThenClaim(Strategy):
     """GET the lock; if it is not there SET it for a day, and send.
 
-    The follow-up is the same behind a look whether there was a login.
+    As printed; but, as in all that follow, the key is made of kind and user instead of an address, and a follow-up,
+    which was not printed, is the same behind a question whether there was a login. Where the send raises, the job
+    comes again.
     """
 
     name = "check-then-claim"
@@ -22,23 +24,20 @@ class CheckThenClaim(Strategy):
 
     async def work(self, job: Job, process: Process) -> None:
         """GET, SET, send."""
+        if await self.has_logged_in(process, job.mail):
+            return
         lock = f"{job.mail[1]}:lock:{job.mail[0]}"
         if await self.world.redis.get(lock):
             self.note(process, "GET lock: it is there, so it returns", job.mail)
             return
         self.note(process, "GET lock: nothing there", job.mail)
-        if await self.has_logged_in(process, job.mail):
-            return
         await self.world.redis.set(lock, "1", ex=DAY_EX)
         self.note(process, "SET lock", job.mail)
         await self.send(process, job.mail)
 
 
 class ClaimForADay(Strategy):
-    """SET NX EX 86400 in front of the send: whoever does not get the lock returns.
-
-    The follow-up asks for a login first.
-    """
+    """SET NX EX 86400 in front of the send, as printed: whoever does not get the lock returns."""
 
     name = "nx-24h"
     title = "atomic claim, 24 h"
@@ -61,7 +60,7 @@ class ClaimForADay(Strategy):
 
 
 class ClaimBeforeKeyedSend(ClaimForADay):
-    """The same claim for a day, as printed, and behind it a send that carries a key of its own."""
+    """The same claim for a day, and behind it a send that carries a key of its own, as printed."""
 
     name = "nx-24h-keyed"
     title = "24 h claim, keyed send"

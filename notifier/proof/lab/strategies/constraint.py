@@ -13,8 +13,9 @@ from notifier.proof.lab.strategies.base import Strategy, World
 class UniqueIndex(Strategy):
     """INSERT … (user, kind), and whoever hits the index returns: no two ever send, whatever Redis or a clock does.
 
-    But the row is there before the mail is, so who is killed in between has sent it as far as anybody can see. With
-    the send inside the transaction it is the advisory lock's gap instead. No follow-up: a row cannot wait.
+    The index was printed, the rest told in words, which leave open when the insert commits. Here it does so before the
+    send, and whoever is killed in between has sent it as far as anybody can see. With the send inside the transaction
+    it is the advisory lock's gap instead. No follow-up: a row cannot wait.
     """
 
     name = "unique-index"

@@ -1,4 +1,4 @@
-"""Fixes 3 and 4: a second flag says that the mail was sent; set after the send, or before it."""
+"""Fixes 3 and 4: a flag says that the mail was sent, set after the send or before; as printed, and as meant."""
 
 from __future__ import annotations
 
@@ -12,19 +12,16 @@ from notifier.proof.lab.strategies.base import DAY_EX, Strategy
 
 
 class FlagAfterSend(Strategy):
-    """Claim, look at the flag, send, set the flag: a crash between the last two sends it again.
+    """Claim for a day, look at the flag, send, set the flag, as printed.
 
-    As printed, the claim is that of fix 2, for a day: a retry never gets as far as the flag, and as many mails are lost
-    and doubled as by fix 2 (a test holds that). So that the flag is asked at all, the claim lasts 30 s here, which is
-    when the queue tries again. The follow-up asks for a login first.
+    The claim is that of fix 2: a retry never gets as far as the flag, and loses and doubles what fix 2 does.
     """
 
     name = "flag-after"
     title = "flag after the send"
     uses_redis = True
-    shows = frozenset({Fault.DUPLICATED})
-    tells: ClassVar[Mapping[Fault, str]] = {Fault.DUPLICATED: "is killed just after the answer"}
-    claim_s = 30.0
+    shows = frozenset({Fault.LOST})
+    claim_s: ClassVar[float] = DAY_EX
 
     async def work(self, job: Job, process: Process) -> None:
         """SET NX lock, GET sent, send, SET sent."""
@@ -44,24 +41,55 @@ class FlagAfterSend(Strategy):
         self.note(process, "SET sent", job.mail)
 
 
-class FlagBeforeSend(Strategy):
-    """Set the flag, and send if it was not there: the claim for a day under another name, and to the mail its figures.
+class FlagAskedAfterSend(FlagAfterSend):
+    """The same with a claim of 30 s, when the queue tries again: not as printed, but what the words about it say.
 
-    The follow-up asks for a login first.
+    A crash, or a failure, between send and flag: the retry wins the claim, finds no flag, and sends again.
+    """
+
+    name = "flag-after-30s"
+    title = "flag after, claim of 30 s"
+    shows = frozenset({Fault.DUPLICATED})
+    tells: ClassVar[Mapping[Fault, str]] = {Fault.DUPLICATED: "is killed just after the answer"}
+    claim_s = 30.0
+
+
+class FlagBeforeSend(Strategy):
+    """SET the flag and send, as printed: two lines, and nobody looks whether the SET wrote anything.
+
+    So the flag keeps nobody from sending: no mail is lost, and every repeat is a second mail.
     """
 
     name = "flag-before"
     title = "flag before the send"
     uses_redis = True
-    shows = frozenset({Fault.LOST})
+    shows = frozenset({Fault.DUPLICATED})
 
     async def work(self, job: Job, process: Process) -> None:
         """SET NX sent, send."""
         user, kind = job.mail
         if await self.has_logged_in(process, job.mail):
             return
-        if not await self.world.redis.set(f"{kind}:sent:{user}", "1", ex=DAY_EX, nx=True):
-            self.note(process, "SET sent NX: it is there, so it returns", job.mail)
-            return
-        self.note(process, "SET sent NX: it was not there", job.mail)
-        await self.send(process, job.mail)
+        is_first = await self.world.redis.set(f"{kind}:sent:{user}", "1", ex=DAY_EX, nx=True)
+        self.note(process, f"SET sent NX: {'it was not there' if is_first else 'it is there'}", job.mail)
+        if self.goes_on(is_first):
+            await self.send(process, job.mail)
+
+    def goes_on(self, is_first: bool) -> bool:
+        """Whether it sends."""
+        return True
+
+
+class FlagCheckedBeforeSend(FlagBeforeSend):
+    """The same, but who finds the flag returns: not as printed, but what the words about it say.
+
+    Flag set, send failed, nobody gets the mail. It is the claim for a day under another name, with its figures.
+    """
+
+    name = "flag-before-checked"
+    title = "flag before, and checked"
+    shows = frozenset({Fault.LOST})
+
+    def goes_on(self, is_first: bool) -> bool:
+        """Only who set the flag."""
+        return is_first

@@ -20,9 +20,9 @@ SWEEP_S = 60.0
 class ShortLease(Strategy):
     """The heartbeat is a thread of the process that works, so a pause stops both; nobody looks again before the send.
 
-    The lease is as good as it gets: an owner's token, renewal and release that check it. What was never marked as sent
-    and is held by nobody is put in the queue again by a sweeper, which reads a table. A follow-up asks for a login
-    inside the lease.
+    Never printed as code: 30 s, a thread that renews, perhaps a sweeper. The rest is added, to be as good as it gets:
+    an owner's token which renewal and release check, the flag after the send, and a table from which the sweeper queues
+    again what was not marked as sent and is held by nobody. A follow-up asks for a login inside the lease.
     """
 
     name = "short-lease"

@@ -39,15 +39,19 @@ def shipped_journeys() -> Journeys:
 
 
 class Ours(Strategy):
-    """The service's own rules (plan, settle, may_repeat, provider_key, the retry policy) over tables in memory.
+    """The service's own rules over tables in memory.
 
-    Left out: the breaker, operators, and everything a database may suffer. What a sender posts comes again until it
-    is answered, as with every queue here.
+    Its very functions: plan, settle, may_repeat, the table of moves, provider_key, the retry policy, the journeys that
+    ship. Written anew for the lab, and only as true as it reads: Outbox for the SQL of notifier.store, and this class
+    for the loops and the last look of notifier.worker and notifier.ingest. That those hold is for the tests against
+    PostgreSQL and the chaos runs to show. Left out: the breaker, operators, everything a database may suffer. What a
+    sender posts comes again until it is answered, as with every queue here.
     """
 
     name = "ours"
     title = "ours"
     writes_failed = True
+    says_uncertain = True
 
     def __init__(self, world: World, without: Collection[Guard] = ()) -> None:
         super().__init__(world)
@@ -89,7 +93,8 @@ class Ours(Strategy):
         answer = self.outbox.accept(event, self.world.loop.now)
         if is_login:
             stopped = FOLLOWUP in answer.stopped
-            self.world.record.logins.setdefault(user.id, Login(self.world.loop.now, stopped))
+            was_late = self.outbox.is_beyond_recall((user.id, FOLLOWUP))
+            self.world.record.logins.setdefault(user.id, Login(self.world.loop.now, stopped, was_late))
             told = "stopped" if stopped else "too late" if FOLLOWUP in answer.too_late else "nothing to stop"
             self.note(process, f"takes the login: {told}", (user.id, FOLLOWUP))
         for kind in answer.created:

@@ -1,4 +1,9 @@
-"""Our tables in memory: the same conditional moves as notifier.store, each one statement, its rows looked at."""
+"""Our tables in memory: stand-ins for the SQL of notifier.store, each move one step under the same condition.
+
+`accept`: outbox.of_users, moves.cancel_scheduled and cancel_open, outbox.decide. `release`: moves.release. `claim`,
+`expired`, `take_over`: deliveries, by the same names. `settle`: results.settle, put_back and late_evidence. No SQL
+runs, so no isolation level, lock order or plan is shown here.
+"""
 
 from __future__ import annotations
 
@@ -117,6 +122,8 @@ class Outbox:
 
     def _cancel(self, mail: Mail, event_type: str) -> bool:
         """Close what waits, or is owed, unclaimed and without doubt; whether a row moved."""
+        if Guard.LOGIN in self._without:
+            return False
         row = self.deliveries.get(mail)
         open_for_cancel = row is not None and (
             Guard.CANCEL in self._without or (row.claimed_by is None and row.doubt_since is None)
@@ -203,6 +210,13 @@ class Outbox:
     def is_uncertain(self, mail: Mail) -> bool:
         """Whether it waits for evidence, or for a person."""
         return self.settlements.get(mail, (None, None))[0] is State.UNCERTAIN
+
+    def is_beyond_recall(self, mail: Mail) -> bool:
+        """Whether it is claimed, in doubt, sent or uncertain: read from the tables themselves, for the judge."""
+        row = self.deliveries.get(mail)
+        if row is not None:
+            return row.claimed_by is not None or row.doubt_since is not None
+        return self.settlements.get(mail, (None, None))[0] in (State.SENT, State.UNCERTAIN)
 
     def state(self, mail: Mail) -> State:
         """Where it stands."""

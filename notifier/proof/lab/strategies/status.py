@@ -37,9 +37,11 @@ class _Row:
 
 
 class StatusById(Strategy):
-    """Worker and cleanup both write the final status by id, whatever the row said before.
+    """Worker and cleanup each set how it ended, by id alone, whatever the row said before.
 
-    The follow-up's row is written at signup with its date, and its job asks for a login first.
+    Told of orders and in words; here the order is a mail, the charge its send. Added: the follow-up's row is written at
+    signup with its date, its job asks for a login first, and a send that raises brings the job again. The cleanup looks
+    every ten seconds for what is older than a minute, as told.
     """
 
     name = "status-by-id"
@@ -121,7 +123,8 @@ class StatusById(Strategy):
 class StatusAsLock(StatusById):
     """The status is the claim: PENDING → PROCESSING by a conditional update, and whoever matches 0 rows stops.
 
-    No two of them ever send. But the cleanup fails what is queued or running, and cannot know whether it went out.
+    The two updates are as printed, with a mail for an order. No two of them ever send. But the cleanup fails what is
+    queued or running, and cannot know whether it went out; nor could it of a charge.
     """
 
     name = "status-as-lock"
