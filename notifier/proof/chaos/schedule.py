@@ -53,6 +53,15 @@ FREEZES = (
     Point.INGEST_AFTER_LOCK,
     Point.LOGIN_BETWEEN_CANCELS,
 )
+# How long a process stands at a step each time, in claims of 3 s: past a claim and the one more that a lease is worth,
+# or for most of one.
+PAUSES: Mapping[Point, tuple[float, ...]] = {
+    Point.INGEST_AFTER_LOCK: (0.5, 1.0),
+    Point.LOGIN_BETWEEN_CANCELS: (0.5, 1.0),
+    Point.WORKER_AFTER_CLAIM: (6.6,),
+    Point.WORKER_AFTER_SEND: (2.0,),
+    Point.WORKER_BEFORE_SETTLE: (7.0,),
+}
 
 CATALOG: Mapping[str, tuple[Kind, ...]] = {
     "kill": (
@@ -104,9 +113,14 @@ CATALOG: Mapping[str, tuple[Kind, ...]] = {
     "clocks": (Kind("ten_minutes_apart", (0, 0)),),
     "rolling": (Kind("replaced", (12, 16), {"first": ("new", "old"), "beginning_with": OF_A_DEPLOY}),),
     "forget": (Kind("keys_forgotten", (1, 1)),),
+    "pause": tuple(
+        Kind(point.value, (11, 14), {"pod": _pods_of(point), "pause_s": seconds}) for point, seconds in PAUSES.items()
+    ),
+    "refuse": (Kind("refusing", (4, 8), {"to": ("*[0-4]@*", "*[5-9]@*")}),),
 }
 FAMILIES = tuple(CATALOG)
-DEFAULT_FAMILIES = tuple(family for family in FAMILIES if family != "forget")
+ASKED_FOR = ("forget", "pause", "refuse")
+DEFAULT_FAMILIES = tuple(family for family in FAMILIES if family not in ASKED_FOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +137,9 @@ LANES: Mapping[str, _Lane] = {
     "pods": _Lane(("kill", "freeze", "processes", "rolling"), (0.5, 2), tracks=2),
     "postgres": _Lane(("postgres",), (4, 8)),
     "redis": _Lane(("redis",), (1, 3)),
-    "provider": _Lane(("provider", "forget"), (2, 4)),
+    "provider": _Lane(("provider", "forget", "refuse"), (2, 4)),
     "network": _Lane(("network",), (2, 4)),
+    "pauses": _Lane(("pause",), (0.5, 2), tracks=2),
 }
 
 
