@@ -121,6 +121,6 @@ def test_what_is_only_done_when_asked_for_changes_nothing_else() -> None:
 def test_a_pause_lasts_within_what_the_step_can_bear() -> None:
     """An api's event has four seconds in all; a worker's either stays within its claim or outlasts every patience."""
     claim_s, patience_s = CLAIM_TTL_S, 2 * CLAIM_TTL_S
-    for point, pauses in PAUSES.items():
+    for point, pauses in PAUSES:
         for pause_s in pauses:
             assert pause_s < 2 if not point.startswith("worker") else pause_s < claim_s or pause_s > patience_s

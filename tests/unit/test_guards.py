@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from notifier.proof.chaos.families import choose
 from notifier.proof.guards.catalog import GUARDS
 from notifier.proof.guards.guard import Change, Chaos, Guard, Moved, without
 
@@ -28,6 +29,14 @@ def test_its_tests_exist(guard: Guard) -> None:
     for test in guard.tests:
         path, _, name = test.partition("::")
         assert f"def {name}(" in (ROOT / path).read_text(), test
+
+
+@pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
+def test_it_is_seen_from_outside_or_says_why_not(guard: Guard) -> None:
+    assert (guard.chaos is None) == bool(guard.unseen)
+    if guard.chaos is not None:
+        choose(guard.chaos.faults)
+        assert guard.chaos.minutes <= 1
 
 
 def test_names_are_not_used_twice() -> None:

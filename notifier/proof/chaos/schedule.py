@@ -53,15 +53,15 @@ FREEZES = (
     Point.INGEST_AFTER_LOCK,
     Point.LOGIN_BETWEEN_CANCELS,
 )
-# How long a process stands at a step each time, in claims of 3 s: past a claim and the one more that a lease is worth,
-# or for most of one.
-PAUSES: Mapping[Point, tuple[float, ...]] = {
-    Point.INGEST_AFTER_LOCK: (0.5, 1.0),
-    Point.LOGIN_BETWEEN_CANCELS: (0.5, 1.0),
-    Point.WORKER_AFTER_CLAIM: (6.6,),
-    Point.WORKER_AFTER_SEND: (2.0,),
-    Point.WORKER_BEFORE_SETTLE: (7.0,),
-}
+# How long a process waits at a step, each time: a worker for most of a claim (3 s), or for longer than two, which is as
+# long as its lease is heeded; whoever takes its mail over has it in hand just then.
+PAUSES: Sequence[tuple[Point, tuple[float, ...]]] = (
+    (Point.INGEST_BEFORE_COMMIT, (0.5, 1.0)),
+    (Point.LOGIN_BETWEEN_CANCELS, (0.5, 1.0)),
+    (Point.WORKER_AFTER_CLAIM, (6.6,)),
+    (Point.WORKER_AFTER_SEND, (2.0,)),
+    (Point.WORKER_AFTER_SEND, (6.6,)),
+)
 
 CATALOG: Mapping[str, tuple[Kind, ...]] = {
     "kill": (
@@ -114,9 +114,9 @@ CATALOG: Mapping[str, tuple[Kind, ...]] = {
     "rolling": (Kind("replaced", (12, 16), {"first": ("new", "old"), "beginning_with": OF_A_DEPLOY}),),
     "forget": (Kind("keys_forgotten", (1, 1)),),
     "pause": tuple(
-        Kind(point.value, (11, 14), {"pod": _pods_of(point), "pause_s": seconds}) for point, seconds in PAUSES.items()
+        Kind(point.value, (11, 14), {"pod": _pods_of(point), "pause_s": seconds}) for point, seconds in PAUSES
     ),
-    "refuse": (Kind("refusing", (4, 8), {"to": ("*[0-4]@*", "*[5-9]@*")}),),
+    "refuse": (Kind("refusing", (2, 4), {"to": ("*[0-4]@*", "*[5-9]@*")}),),
 }
 FAMILIES = tuple(CATALOG)
 ASKED_FOR = ("forget", "pause", "refuse")

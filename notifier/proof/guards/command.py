@@ -153,9 +153,10 @@ def _verdict(trial: Trial) -> str:
 
 
 def _listed(guards: Sequence[Guard]) -> Table:
-    table = _empty("guard, and where it stands", "without it", "test that fails")
+    table = _empty("guard, and where it stands", "without it", "test that fails", "from outside")
     for guard in guards:
-        table.add_row(_place(guard.name, guard.files), guard.holds, _names(guard.tests))
+        seen = " ".join(guard.chaos.arguments) if guard.chaos is not None else f"not seen: {guard.unseen}"
+        table.add_row(_place(guard.name, guard.files), guard.holds, _names(guard.tests), seen)
     return table
 
 
