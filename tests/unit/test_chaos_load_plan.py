@@ -86,7 +86,7 @@ def test_some_who_are_known_sign_up_twice_at_the_same_instant_or_do_more_just_be
     for behind in ("-at-once", "-move"):
         those = [name.removesuffix(behind) for name in when if name.endswith(behind)]
         assert len(those) > 10
-        assert all(0 < when[name + behind] - when[f"{name}-signup"] < 1 for name in those)
+        assert all(0 < when[name + behind] - when[f"{name}-signup"] < 1.3 for name in those)
 
 
 def users_of(every: list) -> set[str]:  # type: ignore[type-arg] - happenings

@@ -111,7 +111,7 @@ def _crossing(chance: random.Random, steps: Sequence[Step], seconds: float) -> I
         if chance.random() < CROSSING_SHARE:
             known = Happening("other", one.user, f"evt-{one.user}-known", "user.updated", None, one.email)
             yield Say(step.at_s - KNOWN_BEFORE_S, (known,))
-            soon_s = _within(step.at_s + chance.uniform(0.1, 0.6), seconds)
+            soon_s = _within(step.at_s + chance.uniform(0.3, 1.2), seconds)
             match chance.choice(("twin", "login", "move")):
                 case "twin":
                     twin = replace(one, id=f"evt-{one.user}-twin", email=None, name=None)  # nothing to merge

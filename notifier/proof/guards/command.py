@@ -24,6 +24,7 @@ from notifier.proof.guards.guard import Guard, Moved
 from notifier.proof.guards.scratch import Said, Scratch, open_scratch
 
 ROOT = Path(__file__).resolve().parents[3]
+CHAOS_TRIES = 3
 _console = Console()
 _app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -137,7 +138,7 @@ def _try(scratch: Scratch, guard: Guard, *, chaos: bool) -> tuple[tuple[str, ...
         with scratch.without(guard):
             if chaos and guard.chaos is not None:
                 run = (" ".join(guard.chaos.arguments),)
-                said = {run[0]: scratch.run_chaos(guard.chaos)}
+                said = {run[0]: scratch.run_chaos(guard.chaos, CHAOS_TRIES)}
             else:
                 said = scratch.ask(guard.tests)
     except Moved as moved:

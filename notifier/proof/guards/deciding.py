@@ -45,14 +45,14 @@ DECIDING = (
         "a signup and a login that miss each other",
         (_NO_LOCK,),
         (f"{_RACES}::test_a_login_beside_a_signup_in_flight_waits_for_it",),
-        Chaos(seed=281, faults="pause", minutes=1.0, users=900),
+        Chaos(seed=281, faults="pause", minutes=1.0, users=600),
     ),
     Guard(
         "index and lock",
         "one mail decided twice by two events at the same moment",
         (*_NO_INDEX, _NO_LOCK),
         (f"{_RACES}::test_of_two_decisions_at_once_one_stands",),
-        Chaos(seed=281, faults="pause", minutes=1.0, users=900),
+        Chaos(seed=281, faults="pause", minutes=1.0, users=600),
     ),
     Guard(
         "users in order",

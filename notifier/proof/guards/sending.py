@@ -50,7 +50,7 @@ SENDING = (
         "a mail called failed by an old worker while the new one's call for it is under way",
         (Change(_RESULTS, _SETTLES, _without_generation(_without_owner(_SETTLES))),),
         (f"{_DELIVERY}::test_a_worker_that_lost_its_claim_changes_nothing",),
-        Chaos(seed=25, faults="pause,refuse", minutes=1.0, users=900),
+        Chaos(seed=25, faults="pause,refuse", minutes=1.0, users=600),
     ),
     Guard(
         "results in order",
@@ -125,7 +125,7 @@ SENDING = (
             ),
         ),
         (f"{_DELIVERY}::test_the_address_is_that_of_the_first_claim",),
-        Chaos(seed=281, faults="pause", minutes=1.0, users=900),
+        Chaos(seed=281, faults="pause", minutes=1.0, users=600),
     ),
     Guard(
         "same template",

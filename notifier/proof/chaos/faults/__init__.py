@@ -34,6 +34,7 @@ _MODULES: Mapping[str, ModuleType] = {
 }
 _HIDES = {
     "provider": {"slow", "failing", "answer_dropped", "error_after_accept", "reset", "hanging", "restarted"},
+    "refuse": {"refusing"},
     "network": {"provider_cut", "provider_silent", "provider_answers_lost"},
 }
 

@@ -48,8 +48,8 @@ async def hanging(scene: Scene, planned: Planned) -> None:
 
 
 async def refusing(scene: Scene, planned: Planned) -> None:
-    """Refuse some addresses for good, and take them again a moment later."""
-    await _turned(scene, planned, reject_to=[planned.parameters["to"]])
+    """Refuse some addresses for good and take them again a moment later; take the others, and answer 500."""
+    await _turned(scene, planned, reject_to=[planned.parameters["to"]], error_after_accept_rate=1)
 
 
 async def restarted(scene: Scene, planned: Planned) -> None:
