@@ -147,7 +147,7 @@ MOVING = (
         "a follow-up that is canceled and owed at once",
         (Change(_MOVES, _RELEASE, _RELEASE_BY_A_LOOK),),
         (f"{_RACES}::test_a_release_moves_nothing_that_a_cancel_in_flight_has_taken",),
-        Chaos(seed=1, faults="freeze"),
+        Chaos(seed=11, faults="pause", users=400),
     ),
     Guard(
         "claim: skip locked",
