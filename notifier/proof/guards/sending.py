@@ -125,7 +125,7 @@ SENDING = (
             ),
         ),
         (f"{_DELIVERY}::test_the_address_is_that_of_the_first_claim",),
-        Chaos(seed=281, faults="pause", minutes=1.0, users=600),
+        Chaos(seed=281, faults="pause", minutes=1.0, users=900),
     ),
     Guard(
         "same template",
