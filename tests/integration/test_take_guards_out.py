@@ -101,6 +101,17 @@ def test_a_chaos_run_notices_only_what_it_judged(scratch: Scratch, script: str |
     assert said.words.endswith(words)
 
 
+def test_a_chaos_run_that_finds_nothing_is_made_again(scratch: Scratch) -> None:
+    (scratch.folder / "scripts").mkdir()
+    third = "import sys; runs = open('runs', 'a+'); runs.write('x'); runs.seek(0); found = len(runs.read()) == 3; "
+    judged = "open(sys.argv[-1], 'w').write('{\"violations\": [%s]}' % ('{\"rule\": \"I2\"}' * found)); sys.exit(found)"
+    (scratch.folder / CHAOS).write_text(third + judged)
+    chaos = Chaos(seed=1, faults="kill")
+    assert scratch.run_chaos(chaos, 2).state == "passed"
+    assert scratch.run_chaos(chaos, 3).state == "failed"
+    assert (scratch.folder / "runs").read_text() == "xxx", "it is not made again once it has found something"
+
+
 def run(tmp_path: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     environ = os.environ | {"TMPDIR": str(tmp_path), "COLUMNS": "200"}
     return subprocess.run([sys.executable, SCRIPT, *argv], env=environ, capture_output=True, text=True, timeout=280)

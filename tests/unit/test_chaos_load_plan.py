@@ -78,5 +78,16 @@ def test_what_is_said_again_is_said_in_the_same_words() -> None:
             assert said.setdefault(one.id, one) == one
 
 
+def test_some_who_are_known_sign_up_twice_at_the_same_instant_or_do_more_just_behind() -> None:
+    when = {one.id: step.at_s for step, _ in reversed(happenings()) for one in step.happenings}
+    twins = [name.removesuffix("-twin") for name in when if name.endswith("-twin")]
+    assert len(twins) > 10
+    assert all(when[f"{name}-twin"] == when[f"{name}-signup"] > when[f"{name}-known"] + 1 for name in twins)
+    for behind in ("-at-once", "-move"):
+        those = [name.removesuffix(behind) for name in when if name.endswith(behind)]
+        assert len(those) > 10
+        assert all(0 < when[name + behind] - when[f"{name}-signup"] < 1.3 for name in those)
+
+
 def users_of(every: list) -> set[str]:  # type: ignore[type-arg] - happenings
     return {one.user for one in every}

@@ -87,5 +87,6 @@ def test_several_runs_are_a_line_each() -> None:
 
 
 def test_the_command_names_what_differs_from_what_is_usual() -> None:
-    wish = Wish(seed=1, seconds=30, users=5, families=("kill", "forget"), has_keys=False)
-    assert command_line(wish) == 'make chaos ARGS="--minutes 0.5 --users 5 --seed 1 --faults kill,forget --keyless"'
+    wish = Wish(seed=1, seconds=30, users=5, families=("kill", "forget"), has_keys=False, window_s=2.5)
+    said = "--minutes 0.5 --users 5 --seed 1 --faults kill,forget --keyless --window 2.5"
+    assert command_line(wish) == f'make chaos ARGS="{said}"'

@@ -10,7 +10,8 @@ import pytest
 
 from notifier.failpoints import Point
 from notifier.proof.chaos import faults
-from notifier.proof.chaos.schedule import CATALOG, DEFAULT_FAMILIES, FAMILIES, LANES, Planned, plan_faults
+from notifier.proof.chaos.run import CLAIM_TTL_S
+from notifier.proof.chaos.schedule import CATALOG, DEFAULT_FAMILIES, FAMILIES, LANES, PAUSES, Planned, plan_faults
 
 SEEDS = range(200)
 
@@ -107,3 +108,19 @@ def test_which_faults_may_hide_an_answer(family: str, name: str, pod: str, hides
 def test_a_family_nobody_knows_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="no such family of faults: weather"):
         plan_faults(1, 60, ("kill", "weather"))
+
+
+def test_what_is_only_done_when_asked_for_changes_nothing_else() -> None:
+    for seed in SEEDS:
+        usual, more = (
+            plan_faults(seed, 120, families) for families in (DEFAULT_FAMILIES, (*DEFAULT_FAMILIES, "pause"))
+        )
+        assert [fault.at_s for fault in of(more, *DEFAULT_FAMILIES)] == [fault.at_s for fault in usual]
+
+
+def test_a_pause_lasts_within_what_the_step_can_bear() -> None:
+    """An api's event has four seconds in all; a worker's either stays within its claim or outlasts every patience."""
+    claim_s, patience_s = CLAIM_TTL_S, 2 * CLAIM_TTL_S
+    for point, pauses in PAUSES:
+        for pause_s in pauses:
+            assert pause_s < 2 if not point.startswith("worker") else pause_s < claim_s or pause_s > patience_s

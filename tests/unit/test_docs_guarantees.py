@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from notifier.proof.guards.catalog import GUARDS
+from notifier.proof.guards.guard import Guard
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "guarantees.md").read_text()
@@ -20,6 +21,8 @@ FAMILIES = {
     "clocks",
     "rolling",
     "forget",
+    "pause",
+    "refuse",
     "all",
 }
 
@@ -61,8 +64,16 @@ def test_every_promise_and_every_failure_says_what_shows_it() -> None:
 
 
 def test_the_guards_are_those_of_the_list() -> None:
-    told = {row[0]: (row[1], row[2].replace("`", "").split(), named(row[3])) for row in rows("Guards")}
-    assert told == {guard.name: (guard.holds, list(guard.files), list(guard.tests)) for guard in GUARDS}
+    told = {row[0]: (row[1], row[2].replace("`", "").split(), named(row[3]), row[4]) for row in rows("Guards")}
+    assert told == {guard.name: (guard.holds, list(guard.files), list(guard.tests), seen(guard)) for guard in GUARDS}
+
+
+def seen(guard: Guard) -> str:
+    if guard.chaos is None:
+        return f"no: {guard.unseen}"
+    chaos = guard.chaos
+    window = "" if chaos.window_s is None else f" --window {chaos.window_s:g}"
+    return f"chaos: {chaos.faults.replace(',', ', ')}{' --keyless' * chaos.keyless}{window}"
 
 
 def test_all_fifteen_questions_are_answered_with_a_test() -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from notifier.proof.chaos.families import choose
 from notifier.proof.guards.catalog import GUARDS
-from notifier.proof.guards.guard import Change, Guard, Moved, without
+from notifier.proof.guards.guard import Change, Chaos, Guard, Moved, without
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN = Guard("plain", "an example", (Change("a.py", "if held:", "if True:"),), ("tests/unit/test_a.py::test_a",))
@@ -30,6 +31,14 @@ def test_its_tests_exist(guard: Guard) -> None:
         assert f"def {name}(" in (ROOT / path).read_text(), test
 
 
+@pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
+def test_it_is_seen_from_outside_or_says_why_not(guard: Guard) -> None:
+    assert (guard.chaos is None) == bool(guard.unseen)
+    if guard.chaos is not None:
+        choose(guard.chaos.faults)
+        assert guard.chaos.minutes <= 1
+
+
 def test_names_are_not_used_twice() -> None:
     names = [guard.name for guard in GUARDS]
     assert len(set(names)) == len(names)
@@ -50,3 +59,9 @@ def test_text_that_moved_is_said_and_nothing_is_changed(text: str, times: int) -
 def test_several_changes_of_one_file_are_made_one_after_the_other() -> None:
     twice = Guard("twice", "an example", (*PLAIN.changes, Change("a.py", "run()", "pass")), ())
     assert without(twice, {"a.py": "if held: run()"}) == {"a.py": "if True: pass"}
+
+
+def test_a_chaos_run_is_asked_for_with_what_differs_from_what_is_usual() -> None:
+    usual = ("--minutes", "0.7", "--users", "150", "--seed", "3", "--faults", "kill")
+    assert Chaos(seed=3, faults="kill").arguments == usual
+    assert Chaos(seed=3, faults="kill", keyless=True, window_s=2.0).arguments == (*usual, "--window", "2", "--keyless")

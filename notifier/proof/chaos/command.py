@@ -26,6 +26,7 @@ from notifier.proof.chaos.families import ALL, choose, named, teach
 from notifier.proof.chaos.report import document, report, summary
 from notifier.proof.chaos.run import Outcome, Wish, run
 from notifier.proof.chaos.screen import Screen
+from notifier.proof.chaos.stage import WINDOW_S
 from notifier.supervisor.conductor import Signals
 
 EXIT_VIOLATION = 1
@@ -53,6 +54,9 @@ def chaos(
         ),
     ] = "all",
     keyless: Annotated[bool, typer.Option("--keyless", help="A provider that knows no keys.")] = False,
+    window: Annotated[
+        float, typer.Option(min=1, max=WINDOW_S, help="Seconds for which the provider knows a key, and is taken to.")
+    ] = WINDOW_S,
     seeds: Annotated[int, typer.Option(min=1, help="So many runs, each with the next seed; one table at the end.")] = 1,
     soak: Annotated[bool, typer.Option("--soak", help="Run after run, until a violation or Ctrl-C.")] = False,
     recovery: Annotated[
@@ -91,6 +95,7 @@ def chaos(
         users=users,
         families=choose(faults),
         has_keys=not keyless,
+        window_s=window,
         patience_s=patience,
         keep=keep,
     )
@@ -207,6 +212,8 @@ def command_line(wish: Wish) -> str:
         said.append(f"--faults {families}")
     if not wish.has_keys:
         said.append("--keyless")
+    if wish.window_s != WINDOW_S:
+        said.append(f"--window {wish.window_s:g}")
     return f'{PROGRAM}"{" ".join(said)}"'
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from notifier.proof.history import Act
@@ -18,6 +18,8 @@ BATCH_LEAST, BATCH_MOST = 2, 8
 PAUSE_LEAST_S, PAUSE_MOST_S = 2.0, 4.0
 PAUSED = ("followup", "onboarding")
 ONE_PAUSE_EVERY_S = 40.0
+CROSSING_SHARE = 0.3  # of the signups that come alone
+KNOWN_BEFORE_S = 1.5
 
 Form = Literal["single", "batch", "ndjson", "webhook"]
 
@@ -63,6 +65,7 @@ def plan_load(seed: int, users: int, seconds: float) -> Sequence[Step]:
     """Everything that is going to be asked, the earliest first. `seconds`: how long the load goes on."""
     chance = random.Random(f"load {seed}")
     steps = [step for number in range(users) for step in _life(chance, f"u-{number:04d}", seconds)]
+    steps += _crossing(random.Random(f"crossing {seed}"), steps, seconds)
     steps += _pauses(chance, seconds)
     steps += [Operate(share * seconds, "resolve") for share in RESOLVES_AT]
     return sorted(_in_batches(chance, steps), key=lambda step: step.at_s)
@@ -93,6 +96,34 @@ def _life(chance: random.Random, user: str, seconds: float) -> Iterator[Step]:
         change = Happening("other", user, f"evt-{user}-update", "user.updated", None, None, f"{user} changed")
         yield Say(_within(at_s + chance.uniform(-1, 10), seconds), (change,))
     yield from _operator(chance, user, at_s, due_s, seconds)
+
+
+def _crossing(chance: random.Random, steps: Sequence[Step], seconds: float) -> Iterator[Step]:
+    """For somebody who is known already: the signup under a second id as well, or just behind it a login, or a move."""
+    first: dict[str, Say] = {}
+    for step in steps:
+        if isinstance(step, Say):
+            first.setdefault(step.happenings[0].id, step)
+    for step in first.values():
+        [one] = step.happenings
+        if one.id != f"evt-{one.user}-signup" or step.form != "single" or step.at_s < KNOWN_BEFORE_S:
+            continue
+        if chance.random() < CROSSING_SHARE:
+            known = Happening("other", one.user, f"evt-{one.user}-known", "user.updated", None, one.email)
+            yield Say(step.at_s - KNOWN_BEFORE_S, (known,))
+            soon_s = _within(step.at_s + chance.uniform(0.3, 1.2), seconds)
+            match chance.choice(("twin", "login", "move")):
+                case "twin":
+                    twin = replace(one, id=f"evt-{one.user}-twin", email=None, name=None)  # nothing to merge
+                    yield Say(step.at_s, (twin,))
+                case "login":
+                    login = Happening("login", one.user, f"evt-{one.user}-at-once", "user.logged_in")
+                    yield Say(soon_s, (login,), "webhook")
+                case _:
+                    email = f"{one.user}@example.net"
+                    yield Say(
+                        soon_s, (Happening("other", one.user, f"evt-{one.user}-move", "user.updated", None, email),)
+                    )
 
 
 def _logins(chance: random.Random, signup: Happening, at_s: float, due_s: float, seconds: float) -> Iterator[Step]:

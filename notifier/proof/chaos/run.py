@@ -19,25 +19,28 @@ from notifier.proof.chaos.quiet import await_quiet
 from notifier.proof.chaos.recorder import Recorder
 from notifier.proof.chaos.schedule import Planned, plan_faults
 from notifier.proof.chaos.screen import Progress, Screen
-from notifier.proof.chaos.stage import TIMINGS, Stage, open_stage
+from notifier.proof.chaos.stage import TIMINGS, WINDOW_S, Stage, open_stage
 from notifier.proof.checker import Verdict, judge
 
 CLAIM_TTL_S = float(TIMINGS["CLAIM_TTL_S"])
 PROVIDER_TIMEOUT_S = float(TIMINGS["PROVIDER_TIMEOUT_S"])
 POLL_S = float(TIMINGS["POLL_S"])
-WINDOW_S = 86_400.0
 COUNT_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to be run. `seconds`: how long load and faults go on; `patience_s`: how long rest is waited for."""
+    """What is to be run. `seconds`: how long load and faults go on; `patience_s`: how long rest is waited for.
+
+    `window_s`: how long the provider knows a key, and is taken to.
+    """
 
     seed: int
     seconds: float
     users: int
     families: tuple[str, ...]
     has_keys: bool = True
+    window_s: float = WINDOW_S
     patience_s: float = 60.0
     keep: bool = False
 
@@ -66,7 +69,12 @@ async def run(wish: Wish, file: Path, screen: Screen) -> Outcome:
     with contextlib.closing(Recorder(file)) as recorder:
         begin(recorder, wish)
         async with open_stage(
-            recorder, families=wish.families, seed=wish.seed, has_keys=wish.has_keys, keep=wish.keep
+            recorder,
+            families=wish.families,
+            seed=wish.seed,
+            has_keys=wish.has_keys,
+            window_s=wish.window_s,
+            keep=wish.keep,
         ) as stage:
             await stage.await_ready()
             async with (
@@ -99,7 +107,7 @@ def begin(recorder: Recorder, wish: Wish) -> None:
         poll_s=POLL_S,
         provider_timeout_s=PROVIDER_TIMEOUT_S,
         has_keys=wish.has_keys,
-        window_s=WINDOW_S,
+        window_s=wish.window_s,
         followup_delay_s=FOLLOWUP_DELAY_S,
     )
 

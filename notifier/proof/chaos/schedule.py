@@ -53,6 +53,15 @@ FREEZES = (
     Point.INGEST_AFTER_LOCK,
     Point.LOGIN_BETWEEN_CANCELS,
 )
+# How long a process waits at a step, each time: a worker for most of a claim (3 s), or for longer than two, which is as
+# long as its lease is heeded; whoever takes its mail over has it in hand just then.
+PAUSES: Sequence[tuple[Point, tuple[float, ...]]] = (
+    (Point.INGEST_BEFORE_COMMIT, (0.5, 1.0)),
+    (Point.LOGIN_BETWEEN_CANCELS, (0.5, 1.0)),
+    (Point.WORKER_AFTER_CLAIM, (6.6,)),
+    (Point.WORKER_AFTER_SEND, (2.0,)),
+    (Point.WORKER_AFTER_SEND, (6.6,)),
+)
 
 CATALOG: Mapping[str, tuple[Kind, ...]] = {
     "kill": (
@@ -104,9 +113,14 @@ CATALOG: Mapping[str, tuple[Kind, ...]] = {
     "clocks": (Kind("ten_minutes_apart", (0, 0)),),
     "rolling": (Kind("replaced", (12, 16), {"first": ("new", "old"), "beginning_with": OF_A_DEPLOY}),),
     "forget": (Kind("keys_forgotten", (1, 1)),),
+    "pause": tuple(
+        Kind(point.value, (11, 14), {"pod": _pods_of(point), "pause_s": seconds}) for point, seconds in PAUSES
+    ),
+    "refuse": (Kind("refusing", (2, 4), {"to": ("*[0-4]@*", "*[5-9]@*")}),),
 }
 FAMILIES = tuple(CATALOG)
-DEFAULT_FAMILIES = tuple(family for family in FAMILIES if family != "forget")
+ASKED_FOR = ("forget", "pause", "refuse")
+DEFAULT_FAMILIES = tuple(family for family in FAMILIES if family not in ASKED_FOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +137,9 @@ LANES: Mapping[str, _Lane] = {
     "pods": _Lane(("kill", "freeze", "processes", "rolling"), (0.5, 2), tracks=2),
     "postgres": _Lane(("postgres",), (4, 8)),
     "redis": _Lane(("redis",), (1, 3)),
-    "provider": _Lane(("provider", "forget"), (2, 4)),
+    "provider": _Lane(("provider", "forget", "refuse"), (2, 4)),
     "network": _Lane(("network",), (2, 4)),
+    "pauses": _Lane(("pause",), (0.5, 2), tracks=2),
 }
 
 

@@ -11,7 +11,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,9 @@ from notifier.settings import Scope
 from notifier.store.migrate import migrate
 from notifier.supervisor.children import clean_surroundings
 
-__all__ = ["TIMINGS", "Note", "Stage", "open_stage"]
+__all__ = ["TIMINGS", "WINDOW_S", "Note", "Stage", "open_stage"]
+
+WINDOW_S = 86_400.0
 
 TIMINGS = {
     "CLAIM_TTL_S": "3",
@@ -122,7 +124,13 @@ async def _until_ready(http: aiohttp.ClientSession, url: str) -> None:
 
 @contextlib.asynccontextmanager
 async def open_stage(
-    note: Note, *, families: Collection[str], seed: int, has_keys: bool = True, keep: bool = False
+    note: Note,
+    *,
+    families: Collection[str],
+    seed: int,
+    has_keys: bool = True,
+    window_s: float = WINDOW_S,
+    keep: bool = False,
 ) -> AsyncIterator[Stage]:
     """Start an installation and give it once every pod answers. It ends with the block, whatever ended that.
 
@@ -136,7 +144,7 @@ async def open_stage(
         try:
             (folder / "seed").write_text(f"{seed}\n", encoding="ascii")
             async with contextlib.AsyncExitStack() as stack:
-                stage = await _set_up(stack, folder, note, families, has_keys=has_keys)
+                stage = await _set_up(stack, folder, note, families, _provider(has_keys=has_keys, window_s=window_s))
                 await stage.await_ready()
                 yield stage
         finally:
@@ -170,7 +178,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 async def _set_up(
-    stack: contextlib.AsyncExitStack, folder: Path, note: Note, families: Collection[str], *, has_keys: bool
+    stack: contextlib.AsyncExitStack, folder: Path, note: Note, families: Collection[str], provider: Mapping[str, str]
 ) -> Stage:
     data = folder / leftovers.DATA
     postgres, valkey = Postgres(folder, data, note), Valkey(folder, data, note)
@@ -181,7 +189,7 @@ async def _set_up(
     http = await stack.enter_async_context(aiohttp.ClientSession())
     scene = Scene(note, {}, postgres, valkey, {}, {}, Proxy(valkey.port), _local(fixed_port()), http)
     library = clocks.find_library() if "clocks" in families else None
-    installation = _Installation(folder, note, scene, library, has_keys=has_keys)
+    installation = _Installation(folder, note, scene, library, provider)
     await installation.wire(stack)
     await installation.start(stack)
     api_urls = [_local(int(scene.pods[name].spec.settings["API_PORT"])) for name in APIS]
@@ -190,17 +198,24 @@ async def _set_up(
     return Stage(folder, scene, postgres.url, api_urls, scene.mock_url, *keys, skipped)
 
 
+def _provider(*, has_keys: bool, window_s: float) -> Mapping[str, str]:
+    """What the provider is, and what everybody takes it for."""
+    return {"MOCK_FAMILY": "reject" if has_keys else "none", "MOCK_WINDOW_S": f"{window_s:g}"}
+
+
 class _Installation:
     """The pods and what they are told."""
 
-    def __init__(self, folder: Path, note: Note, scene: Scene, library: Path | None, *, has_keys: bool) -> None:
+    def __init__(
+        self, folder: Path, note: Note, scene: Scene, library: Path | None, provider: Mapping[str, str]
+    ) -> None:
         self.api_key = "nk_" + secrets.token_urlsafe(24)
         self.webhook_secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode("ascii")
         self._folder = folder
         self._note = note
         self._scene = scene
         self._library = library
-        self._family = "reject" if has_keys else "none"
+        self._provider = provider
 
     async def wire(self, stack: contextlib.AsyncExitStack) -> None:
         """Lay the wires."""
@@ -243,7 +258,7 @@ class _Installation:
             "API_KEYS": json.dumps({self.api_key: get_args(Scope)}),
             "LOGIN_WEBHOOK_SECRETS": self.webhook_secret,
             "DATA_DIR": str(self._folder / "pods" / name),
-            "MOCK_FAMILY": self._family,
+            **self._provider,
             "MOCK_SMTP_PORT": "0",
             "REDIS_URL": _through(scene.redis, scene.valkey.url),
         }

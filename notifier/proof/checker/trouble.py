@@ -10,7 +10,7 @@ from notifier.proof.checker.record import Record
 from notifier.proof.history import Attempt, Fault, Line, Signal
 
 STOPPING = ("KILL", "STOP", "END", "QUIT")
-HOLDING_FAMILIES = ("postgres", "network", "provider", "rolling")  # Redis and clocks may hold nothing up
+HOLDING_FAMILIES = ("postgres", "network", "provider", "rolling", "pause")  # Redis and clocks may hold nothing up
 HIDING_FAMILIES = ("postgres", "network")  # a settle cannot be written, and the claim runs out meanwhile
 AFTERMATH_S = 35.0  # a breaker's longest wait between two probes, and the longest back-off
 _ACCEPTED = ("accepted", "duplicate", "replayed", "dropped")

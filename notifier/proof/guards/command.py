@@ -24,6 +24,7 @@ from notifier.proof.guards.guard import Guard, Moved
 from notifier.proof.guards.scratch import Said, Scratch, open_scratch
 
 ROOT = Path(__file__).resolve().parents[3]
+CHAOS_TRIES = 3
 _console = Console()
 _app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -137,7 +138,7 @@ def _try(scratch: Scratch, guard: Guard, *, chaos: bool) -> tuple[tuple[str, ...
         with scratch.without(guard):
             if chaos and guard.chaos is not None:
                 run = (" ".join(guard.chaos.arguments),)
-                said = {run[0]: scratch.run_chaos(guard.chaos)}
+                said = {run[0]: scratch.run_chaos(guard.chaos, CHAOS_TRIES)}
             else:
                 said = scratch.ask(guard.tests)
     except Moved as moved:
@@ -153,9 +154,10 @@ def _verdict(trial: Trial) -> str:
 
 
 def _listed(guards: Sequence[Guard]) -> Table:
-    table = _empty("guard, and where it stands", "without it", "test that fails")
+    table = _empty("guard, and where it stands", "without it", "test that fails", "from outside")
     for guard in guards:
-        table.add_row(_place(guard.name, guard.files), guard.holds, _names(guard.tests))
+        seen = " ".join(guard.chaos.arguments) if guard.chaos is not None else f"not seen: {guard.unseen}"
+        table.add_row(_place(guard.name, guard.files), guard.holds, _names(guard.tests), seen)
     return table
 
 

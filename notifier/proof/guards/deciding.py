@@ -2,46 +2,57 @@
 
 from __future__ import annotations
 
-from notifier.proof.guards.guard import Change, Guard
+from notifier.proof.guards.guard import Change, Chaos, Guard
 
 _RACES = "tests/integration/test_guards.py"
 _INGEST = "tests/integration/test_ingest.py"
+
+_NO_INDEX = (
+    Change(
+        "migrations/versions/0001_the_house.py",
+        "DEFAULT clock_timestamp(),\n        CONSTRAINT outbox_once UNIQUE (user_id, kind)\n",
+        "DEFAULT clock_timestamp()\n",
+    ),
+    # The clause names the index and would fail without it: that would be caught for the wrong reason.
+    Change("notifier/store/outbox.py", "            ON CONFLICT (user_id, kind) DO NOTHING\n", ""),
+)
+_NO_LOCK = Change(
+    "notifier/store/users.py",
+    "ON CONFLICT (user_id) DO UPDATE SET created_at = u.created_at WHERE false",
+    "ON CONFLICT (user_id) DO NOTHING",
+)
 
 DECIDING = (
     Guard(
         "unique index",
         "two decisions, and so two mails, for one user and kind",
-        (
-            Change(
-                "migrations/versions/0001_the_house.py",
-                "DEFAULT clock_timestamp(),\n        CONSTRAINT outbox_once UNIQUE (user_id, kind)\n",
-                "DEFAULT clock_timestamp()\n",
-            ),
-            # The clause names the index and would fail without it: that would be caught for the wrong reason.
-            Change("notifier/store/outbox.py", "            ON CONFLICT (user_id, kind) DO NOTHING\n", ""),
-        ),
+        _NO_INDEX,
         (
             "tests/integration/test_delivery.py::test_a_second_decision_for_one_kind_is_impossible",
             f"{_RACES}::test_of_two_decisions_at_once_one_stands",
         ),
+        unseen="the user lock stands before it (`index and lock` takes both)",
     ),
     Guard(
         "on conflict",
         "an error, instead of a word, for who decides second",
         (Change("notifier/store/outbox.py", "            ON CONFLICT (user_id, kind) DO NOTHING\n", ""),),
         (f"{_RACES}::test_of_two_decisions_at_once_one_stands",),
+        unseen="the user lock stands before it: nobody decides second",
     ),
     Guard(
         "user lock",
         "a signup and a login that miss each other",
-        (
-            Change(
-                "notifier/store/users.py",
-                "ON CONFLICT (user_id) DO UPDATE SET created_at = u.created_at WHERE false",
-                "ON CONFLICT (user_id) DO NOTHING",
-            ),
-        ),
+        (_NO_LOCK,),
         (f"{_RACES}::test_a_login_beside_a_signup_in_flight_waits_for_it",),
+        Chaos(seed=281, faults="pause", minutes=1.0, users=600),
+    ),
+    Guard(
+        "index and lock",
+        "one mail decided twice by two events at the same moment",
+        (*_NO_INDEX, _NO_LOCK),
+        (f"{_RACES}::test_of_two_decisions_at_once_one_stands",),
+        Chaos(seed=2, faults="pause", users=500),
     ),
     Guard(
         "users in order",
@@ -55,6 +66,7 @@ DECIDING = (
             Change("notifier/store/users.py", "conn.execute(LOCK, sorted(user_ids))", "conn.execute(LOCK, user_ids)"),
         ),
         (f"{_RACES}::test_users_are_locked_in_their_order",),
+        unseen="PostgreSQL ends one of two that wait for each other, and it is repeated",
     ),
     Guard(
         "events in order",
@@ -72,6 +84,7 @@ DECIDING = (
             ),
         ),
         (f"{_RACES}::test_events_are_entered_in_their_order",),
+        unseen="PostgreSQL ends one of two that wait for each other, and it is repeated",
     ),
     Guard(
         "fingerprint",
@@ -84,12 +97,14 @@ DECIDING = (
             ),
         ),
         (f"{_INGEST}::test_a_repeat_is_answered_from_the_store_and_another_content_is_refused",),
+        unseen="the load repeats what it said in the same words",
     ),
     Guard(
         "tombstone",
         "a mail to a user who was erased, asked for by a late event",
         (Change("notifier/domain/journey.py", "wanted = [] if user.erased else [kind", "wanted = [kind"),),
         ("tests/integration/test_erasure.py::test_a_later_event_is_taken_and_means_nothing",),
+        unseen="the unique index stands behind it for what was decided, and the load erases nobody before",
     ),
     Guard(
         "idle time-out",
@@ -102,5 +117,6 @@ DECIDING = (
             ),
         ),
         ("tests/integration/test_database.py::test_a_session_has_the_patience_and_plans_we_count_on",),
+        unseen="the rig thaws what it froze; until then only answers are late",
     ),
 )

@@ -29,24 +29,31 @@ class Chaos:
     minutes: float = 0.7
     users: int = 150
     keyless: bool = False
+    window_s: float | None = None
 
     @property
     def arguments(self) -> tuple[str, ...]:
         """For the command line."""
         given = {"minutes": self.minutes, "users": self.users, "seed": self.seed, "faults": self.faults}
         words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+        if self.window_s is not None:
+            words += ["--window", f"{self.window_s:g}"]
         return tuple(words + ["--keyless"] * self.keyless)
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """One guard. `holds`: what it keeps from happening. `tests`: each fails once the guard is out."""
+    """One guard. `holds`: what it keeps from happening. `tests`: each fails once the guard is out.
+
+    `unseen`: why nobody notices from outside, where no `chaos` does.
+    """
 
     name: str
     holds: str
     changes: tuple[Change, ...]
     tests: tuple[str, ...]
     chaos: Chaos | None = None
+    unseen: str = ""
 
     @property
     def files(self) -> tuple[str, ...]:

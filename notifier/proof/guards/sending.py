@@ -36,12 +36,21 @@ SENDING = (
         "a worker that writes over what a later claim of its own did",
         (Change(_RESULTS, _SETTLES, _without_generation(_SETTLES)),),
         (f"{_DELIVERY}::test_the_owner_alone_is_not_enough_nor_is_the_generation",),
+        unseen="the owner stands beside it (`settle: both` takes both)",
     ),
     Guard(
         "settle: owner",
         "an old worker's word taken for the new one's, where a fail-over used a generation twice",
         (Change(_RESULTS, _SETTLES, _without_owner(_SETTLES)),),
         (f"{_DELIVERY}::test_the_owner_alone_is_not_enough_nor_is_the_generation",),
+        unseen="the generation stands beside it (`settle: both` takes both)",
+    ),
+    Guard(
+        "settle: both",
+        "a mail called failed by an old worker while the new one's call for it is under way",
+        (Change(_RESULTS, _SETTLES, _without_generation(_without_owner(_SETTLES))),),
+        (f"{_DELIVERY}::test_a_worker_that_lost_its_claim_changes_nothing",),
+        Chaos(seed=25, faults="pause,refuse", minutes=1.0, users=600),
     ),
     Guard(
         "results in order",
@@ -55,30 +64,42 @@ SENDING = (
             ),
         ),
         (f"{_RACES}::test_results_are_written_in_the_order_of_their_ids",),
+        unseen="PostgreSQL ends one of two that wait for each other, and it is repeated",
     ),
     Guard(
         "give-back: generation",
         "a worker that gives back what a later claim of its own is sending",
         (Change(_RESULTS, _PUTS_BACK, _without_generation(_PUTS_BACK)),),
         (f"{_DELIVERY}::test_a_give_back_needs_owner_and_generation_too",),
+        unseen="the owner stands beside it (`give-back: both` takes both)",
     ),
     Guard(
         "give-back: owner",
         "a worker that gives back what another one is sending",
         (Change(_RESULTS, _PUTS_BACK, _without_owner(_PUTS_BACK)),),
         (f"{_DELIVERY}::test_a_give_back_needs_owner_and_generation_too",),
+        unseen="the generation stands beside it (`give-back: both` takes both)",
+    ),
+    Guard(
+        "give-back: both",
+        "a mail free to be claimed by a third worker while the second one is sending it",
+        (Change(_RESULTS, _PUTS_BACK, _without_generation(_without_owner(_PUTS_BACK))),),
+        (f"{_DELIVERY}::test_a_give_back_needs_owner_and_generation_too",),
+        Chaos(seed=11, faults="pause", users=400, keyless=True),
     ),
     Guard(
         "begin: generation",
         "a call begun on a claim that was lost to the same worker",
         (Change(_DELIVERIES, _BEGINS, _without_generation(_BEGINS)),),
         (f"{_DELIVERY}::test_a_give_back_needs_owner_and_generation_too",),
+        unseen="the owner stands beside it, and the last look before it",
     ),
     Guard(
         "begin: owner",
         "a call begun on a claim that another worker has",
         (Change(_DELIVERIES, _BEGINS, _without_owner(_BEGINS)),),
         (f"{_DELIVERY}::test_without_keys_only_begin_makes_doubt",),
+        unseen="the generation stands beside it, and the last look before it",
     ),
     Guard(
         "provider key",
@@ -104,6 +125,7 @@ SENDING = (
             ),
         ),
         (f"{_DELIVERY}::test_the_address_is_that_of_the_first_claim",),
+        Chaos(seed=281, faults="pause", minutes=1.0, users=900),
     ),
     Guard(
         "same template",
@@ -116,24 +138,28 @@ SENDING = (
             ),
         ),
         (f"{_DELIVERY}::test_the_template_is_that_of_the_first_claim",),
+        unseen="the rig deploys one build with one template",
     ),
     Guard(
         "key window",
         "a repeat that the provider no longer recognises",
         (Change(_DOMAIN, _MAY_REPEAT, "return has_keys and same_account"),),
         (f"{_WORKER}::test_a_window_that_has_passed_ends_a_doubt_without_a_call",),
+        Chaos(seed=8, faults="kill", window_s=2),
     ),
     Guard(
         "margin of the window",
         "a repeat allowed just before the key is forgotten, and made just after",
         (Change(_DELIVER, "margin_s = self.runtime.settings.claim_ttl_s\n", "margin_s = 0.0\n"),),
         (f"{_WORKER}::test_a_window_that_has_passed_ends_a_doubt_without_a_call",),
+        unseen="it takes a call that is held up on its way until the window is over",
     ),
     Guard(
         "provider account",
         "a repeat at a provider that never saw the first",
         (Change(_DOMAIN, _MAY_REPEAT, "return has_keys and window_left > timedelta(0)"),),
         (f"{_WORKER}::test_a_doubt_is_not_asked_away_at_another_account",),
+        unseen="the rig has one account",
     ),
     Guard(
         "no keys, no repeat",
@@ -166,6 +192,7 @@ SENDING = (
             ),
         ),
         (f"{_DELIVERY}::test_a_taken_over_claim_is_in_doubt_since_the_first_one",),
+        Chaos(seed=8, faults="kill", keyless=True),
     ),
     Guard(
         "first doubt counts",
@@ -178,6 +205,7 @@ SENDING = (
             ),
         ),
         (f"{_DELIVERY}::test_a_taken_over_claim_is_in_doubt_since_the_first_one",),
+        unseen="it takes a mail whose workers die one after the other until the window is over",
     ),
     Guard(
         "never more than we know",
@@ -190,12 +218,14 @@ SENDING = (
             ),
         ),
         (f"{_WORKER}::test_a_refusal_for_good", "tests/unit/test_notification.py::test_never_say_more_than_we_know"),
+        unseen="the rig's provider knows a mail it took before it thinks of refusing it",
     ),
     Guard(
         "attempts limit",
         "a mail that kills every worker that takes it, for ever",
         (Change(_DELIVER, "if claim.attempts > self.policy.attempts_max:", "if False:"),),
         (f"{_WORKER}::test_a_mail_that_kills_its_workers_does_not_do_so_for_ever",),
+        unseen="no mail of the load kills its workers",
     ),
     Guard(
         "last look",
@@ -208,12 +238,14 @@ SENDING = (
             ),
         ),
         (f"{_WORKER}::test_no_call_starts_late_or_while_calls_are_held_back",),
+        unseen="the key stands behind it, and without keys `begin`",
     ),
     Guard(
         "suppression at the last step",
         "a mail to an address that complained after it was decided",
         (Change(_DELIVER, "if claim.suppressed is not None:", "if False:"),),
         (f"{_WORKER}::test_a_suppressed_address_gets_nothing",),
+        unseen="nobody complains in the load",
     ),
     Guard(
         "lease: a hint only",
@@ -226,12 +258,14 @@ SENDING = (
             ),
         ),
         (f"{_WORKER}::test_a_renewed_lease_is_respected_for_one_claim_time",),
+        unseen="no lie of the rig's Redis lasts longer than a take-over may take",
     ),
     Guard(
         "late evidence",
         "a mail left uncertain although a late worker knows that it was taken",
         (Change("notifier/worker/settling.py", "        if certain:\n", "        if False:\n"),),
         (f"{_WORKER}::test_a_certain_answer_of_a_lost_claim_ends_the_uncertainty",),
+        unseen="the record of calls stands behind it; and `uncertain` would be no lie",
     ),
     Guard(
         "evidence: its own key",
@@ -244,6 +278,7 @@ SENDING = (
             ),
         ),
         (f"{_RACES}::test_evidence_counts_for_its_own_key_only",),
+        unseen="it takes a late answer under a key that a person has given up meanwhile",
     ),
     Guard(
         "evidence on record: its own key",
@@ -256,6 +291,7 @@ SENDING = (
             ),
         ),
         (f"{_RACES}::test_evidence_counts_for_its_own_key_only",),
+        unseen="it takes a late answer under a key that a person has given up meanwhile",
     ),
     Guard(
         "settled by us",
@@ -268,5 +304,6 @@ SENDING = (
             ),
         ),
         (f"{_WORKER}::test_a_result_that_an_earlier_try_wrote_is_not_counted_lost",),
+        unseen="a figure would be wrong, and nothing else",
     ),
 )

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from types import ModuleType
 
-from notifier.proof.chaos.faults import clocks, freeze, kill, network, postgres, processes, provider, redis, rolling
+from notifier.proof.chaos.faults import (
+    clocks,
+    freeze,
+    kill,
+    network,
+    pause,
+    postgres,
+    processes,
+    provider,
+    redis,
+    rolling,
+)
 from notifier.proof.chaos.scene import Scene
 from notifier.proof.chaos.schedule import Planned
 
@@ -19,9 +30,11 @@ _MODULES: Mapping[str, ModuleType] = {
     "clocks": clocks,
     "rolling": rolling,
     "forget": provider,
+    "refuse": provider,
 }
 _HIDES = {
     "provider": {"slow", "failing", "answer_dropped", "error_after_accept", "reset", "hanging", "restarted"},
+    "refuse": {"refusing"},
     "network": {"provider_cut", "provider_silent", "provider_answers_lost"},
 }
 
@@ -33,6 +46,8 @@ def find(planned: Planned) -> Fault:
             return kill.at_any_moment if planned.name == "at_any_moment" else kill.at_failpoint
         case "freeze":
             return freeze.at_any_moment if planned.name == "at_any_moment" else freeze.at_failpoint
+        case "pause":
+            return pause.at_failpoint
         case "processes":
             return processes.killed
         case family:
@@ -42,6 +57,6 @@ def find(planned: Planned) -> Fault:
 
 def hides_answers(planned: Planned) -> bool:
     """Whether a call may be taken and its answer lost while it lasts, or the sender left not knowing."""
-    if planned.family in ("kill", "freeze"):
+    if planned.family in ("kill", "freeze", "pause"):
         return str(planned.parameters["pod"]).startswith("worker")
     return planned.name in _HIDES.get(planned.family, ())

@@ -47,6 +47,11 @@ async def hanging(scene: Scene, planned: Planned) -> None:
     await _turned(scene, planned, hang_s=planned.parameters["hang_s"])
 
 
+async def refusing(scene: Scene, planned: Planned) -> None:
+    """Refuse some addresses for good and take them again a moment later; take the others, and answer 500."""
+    await _turned(scene, planned, reject_to=[planned.parameters["to"]], error_after_accept_rate=1)
+
+
 async def restarted(scene: Scene, planned: Planned) -> None:
     """Kill -9 it and start it again with what it had committed."""
     pod = scene.pods["mock"]
