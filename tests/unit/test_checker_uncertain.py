@@ -172,3 +172,15 @@ def test_its_own_word_on_when_only_narrows_what_may_have_been() -> None:
             for line in lines
         ]
         assert rules(dated) == {"I1", "I6"}
+
+
+def test_a_provider_that_is_being_restarted_may_swallow_a_call() -> None:
+    story = Story(has_keys=False)
+    story.fault(1, "provider", "begin", name="restarted", hides_answers=True)
+    story.now += 1
+    story.signup("ada")
+    story.rows["ada", "onboarding"].state = "uncertain"
+    story.rows["ada", "onboarding"].reason = "disconnected"
+    story.now += 1
+    story.fault(1, "provider", "end", name="restarted", hides_answers=True)
+    assert judge(story.finish()).is_good

@@ -15,6 +15,7 @@ HOLDING_FAMILIES = ("postgres", "network", "provider", "rolling")  # Redis and c
 AFTERMATH_S = 35.0  # a breaker's longest wait between two probes, and the longest back-off
 SETTLED_WITHIN_S = 1.0  # from a call's arrival until its outcome is written, if nothing happens to its worker
 READ_WITHIN_S = 0.5  # until its answer is read, if the provider is not slow, and the writing begins
+_UNRECORDED = ("restarted", "slow")  # under these of the provider's faults a call may leave no trace there
 _SIGNALLED = ("kill", "freeze", "processes", "rolling")  # what these do to a worker, the signals tell
 _ACCEPTED = ("accepted", "duplicate", "replayed", "dropped")
 
@@ -108,15 +109,13 @@ def stops(fate: Iterable[Signal], since: datetime, until: datetime) -> Iterator[
 def doubt(record: Record, about: Notification, since: datetime, until: datetime) -> Line | None:
     """Outside evidence that a worker could not know, between the two, whether it had been accepted.
 
-    Either one of its own calls, or, where the last that came was no acceptance, a claim that ended without one that
-    came: a worker that was stopped, cut off or without a database. `since`: when that can have been claimed.
+    Either one of its own calls, or a claim that may have ended without a call that came, or without its outcome: by a
+    worker that was stopped, cut off or without a database. `since`: when that can have been claimed.
     """
     calls = [attempt for attempt in about.attempts if attempt.at <= until]
     for attempt in calls:
         if (why := what_hid(record, attempt)) is not None and why.at <= until:
             return why
-    if any(is_taken(attempt) for attempt in calls):
-        return None
     return what_swallowed(record, since, until)
 
 
@@ -125,11 +124,8 @@ def what_swallowed(record: Record, since: datetime, until: datetime) -> Line | N
     for fate in record.fates.values():
         if (stop := next(stops(fate, since, until), None)) is not None:
             return stop
-    for line in record.signals:
-        if line.role == "mock" and line.signal == "KILL" and since <= line.at <= until:
-            return line
-    for fault in faults_between(record, since, until):
-        if fault.family == "postgres" or concerns(fault):
+    for fault in faults_between(record, since, until, READ_WITHIN_S):
+        if fault.family == "postgres" or concerns(fault) or fault.name in _UNRECORDED:
             return fault
     return None
 
