@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import pytest
 
 from notifier.proof.checker import judge
-from notifier.proof.history import Attempt, Line, Mail, Opinion
+from notifier.proof.history import Attempt, Line, Mail, Opinion, Signal
 from tests.support.histories import CLAIM_TTL_S, Story
 
 
@@ -88,8 +89,11 @@ def keyless(trouble: str) -> list[Line]:
         story.fault(1, "network", "begin", name=name, pod=pod, hides_answers=name == "provider_silent")
     if trouble == "the database":
         story.fault(1, "postgres", "begin")
-    if trouble == "its worker, just before":
+    if trouble == "its worker, before it arrived":
         story.signal("KILL", 11)
+        story.now += 2
+    if trouble.startswith("a slow provider"):
+        story.fault(1, "provider", "begin", name="slow", hides_answers=True)
     story.call("ada", "onboarding", worker="w11")
     match trouble:
         case "another worker":
@@ -104,6 +108,18 @@ def keyless(trouble: str) -> list[Line]:
         case "its worker, later":
             story.now += CLAIM_TTL_S
             story.signal("KILL", 11)
+        case "its `notifier run`":
+            fields = {"process": "run", "role": "supervisor", "pid": 5, "signal": "KILL"}
+            story.lines.append(Signal(**story.moment(), **fields))  # type: ignore[arg-type]
+            story.lines = [
+                line.model_copy(update={"process": "run/worker-1"})
+                if isinstance(line, Signal) and line.worker == "w11"
+                else line
+                for line in story.lines
+            ]
+        case "a slow provider, too late":
+            late = {"at": story.time + timedelta(seconds=0.9)}
+            story.lines = [line.model_copy(update=late) if isinstance(line, Mail) else line for line in story.lines]
     return called_uncertain(story.finish())
 
 
@@ -116,6 +132,7 @@ def keyless(trouble: str) -> list[Line]:
         "another worker's database wire",
         "its worker drained",
         "its worker, later",
+        "a slow provider, in time",
         "a call on a silent wire, long before",
     ],
 )
@@ -128,7 +145,9 @@ def test_without_keys_a_clear_answer_is_no_doubt(trouble: str) -> None:
     [
         "its worker",
         "its worker froze",
-        "its worker, just before",
+        "its worker, before it arrived",
+        "its `notifier run`",
+        "a slow provider, too late",
         "its wire",
         "its database wire",
         "the database",
