@@ -370,13 +370,16 @@ class Story:
             )
         )
 
-    def fault(self, n: int, family: str, phase: str, *, hides_answers: bool = False) -> None:
+    def fault(
+        self, n: int, family: str, phase: str, *, name: str = "", pod: str | None = None, hides_answers: bool = False
+    ) -> None:
         self.lines.append(
             Fault(
                 **self.moment(),
                 n=n,
                 family=family,
-                name=f"{family} trouble",
+                name=name or f"{family} trouble",
+                detail={} if pod is None else {"pod": pod},
                 phase=phase,  # type: ignore[arg-type]
                 hides_answers=hides_answers,
             )

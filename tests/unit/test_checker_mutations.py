@@ -10,7 +10,7 @@ import pytest
 
 from notifier.proof.checker import Finding, explain, judge
 from notifier.proof.history import Answer, Attempt, Line, Mail, Opinion, Request
-from tests.support.histories import DUE_IN_5_S, Story, a_history
+from tests.support.histories import CLAIM_TTL_S, DUE_IN_5_S, Story, a_history
 
 Pick = Callable[[Any], bool]
 
@@ -93,19 +93,6 @@ def test_the_services_word_excuses_nothing(state: str) -> None:
     broken(changed(bare, a(Opinion, kind="onboarding"), state=state, reason="login"), "I1", "ada", "onboarding")
 
 
-def test_doubt_excuses_only_where_the_service_says_uncertain() -> None:
-    story = Story()
-    story.signup("ada")
-    story.call("ada", "onboarding", verdict="hung", told=False)
-    lines = without(story.finish(), a(Mail))
-    broken(lines, "I1", "ada", "onboarding")
-    assert not [
-        f
-        for f in judge(changed(lines, a(Opinion), state="uncertain", reason="timeout")).violations
-        if f.user and f.rule == "I1"
-    ]
-
-
 def test_an_acknowledged_repeat_owes_the_mail_too() -> None:
     story = Story()
     story.again(story.signup("ada", lost="before"))
@@ -184,6 +171,101 @@ def test_keys_forgotten_excuse_nothing_that_was_settled() -> None:
     story.now += 5
     story.forget_keys()
     broken(with_copy(story.finish(), seconds=10), "I2", "ada", "onboarding")
+
+
+def test_keys_forgotten_excuse_nothing_that_only_another_worker_met() -> None:
+    """What may hide an answer must have befallen the very worker that got it, and just then."""
+
+    def told(trouble: str) -> list[Line]:
+        story = Story()
+        story.signup("ada")
+        if trouble == "another worker's wire":
+            story.fault(1, "network", "begin", name="provider_silent", pod="worker-12", hides_answers=True)
+        story.call("ada", "onboarding")
+        if trouble == "another worker":
+            story.signal("KILL", 12)
+        if trouble == "its worker drained":
+            story.signal("TERM", 11)
+            story.signal("END", 11)
+        story.now += 2
+        if trouble == "its worker, later":
+            story.signal("KILL", 11)
+        story.forget_keys()
+        return with_copy(story.finish(), seconds=10)
+
+    for trouble in ("another worker's wire", "another worker", "its worker drained", "its worker, later"):
+        broken(told(trouble), "I2", "ada", "onboarding")
+
+
+def test_keys_forgotten_excuse_nothing_that_a_wire_let_through_long_before() -> None:
+    """The second call came seconds after its worker thawed or its wire healed: it was begun only then."""
+
+    def told(by: str, after_s: float) -> list[Line]:
+        story = Story()
+        story.signup("ada")
+        story.call("ada", "onboarding", worker="w12")
+        story.now += CLAIM_TTL_S
+        if by == "frozen":
+            story.signal("STOP", 13)
+        else:
+            story.fault(1, "network", "begin", name=by, pod="worker-13", hides_answers=True)
+        story.forget_keys()
+        if by == "frozen":
+            story.signal("CONT", 13)
+        else:
+            story.fault(1, "network", "end", name=by, pod="worker-13", hides_answers=True)
+        story.now += after_s
+        story.rows["ada", "onboarding"].state = "pending"  # as the late worker believes
+        story.call("ada", "onboarding", worker="w13")
+        return list(story.finish())
+
+    for by in ("frozen", "provider_silent"):
+        assert judge(told(by, 1.0)).is_good
+        broken(told(by, 5.0), "I2", "ada", "onboarding")
+    broken(told("provider_cut", 1.0), "I2", "ada", "onboarding")
+
+
+def test_keys_forgotten_excuse_nothing_that_was_written_once_the_database_was_back() -> None:
+    def told(*, died: bool = False, back_s: float = 5.0, wire: bool = False) -> list[Line]:
+        story = Story()
+        story.signup("ada")
+        story.call("ada", "onboarding", settled=False)
+        story.fault(1, "postgres", "begin")
+        if wire:  # of another worker, whose call for it may have been lost
+            story.fault(2, "network", "begin", pod="worker-12", hides_answers=True)
+        story.now += 1
+        if died:
+            story.signal("KILL", 11)
+        story.fault(1, "postgres", "end")
+        story.now += back_s
+        story.forget_keys()
+        return with_copy(story.finish(), seconds=20)
+
+    assert not [found for found in judge(told(died=True)).violations if found.rule == "I2"]
+    assert not [found for found in judge(told(back_s=1)).violations if found.rule == "I2"]
+    assert not [found for found in judge(told(wire=True)).violations if found.rule == "I2"]
+    broken(told(), "I2", "ada", "onboarding")
+
+
+def test_keys_forgotten_excuse_nothing_that_somebody_would_have_repeated() -> None:
+    """Its worker died just after the answer; nobody asked again although another was at work: it had been written."""
+
+    def told(*, at_work: bool) -> list[Line]:
+        story = Story()
+        story.signup("ada")
+        story.call("ada", "onboarding")
+        story.signal("KILL", 11)
+        story.now += 2 * CLAIM_TTL_S
+        for number in range(5 if at_work else 0):
+            story.signup(f"u{number}")
+            story.call(f"u{number}", "onboarding", worker="w12")
+            story.now += 1
+        story.forget_keys()
+        copy = next(line for line in with_copy(story.lines, seconds=20) if isinstance(line, Mail) and line.id == "copy")
+        return [*story.finish(), copy]
+
+    broken(told(at_work=True), "I2", "ada", "onboarding")
+    assert not [found for found in judge(told(at_work=False)).violations if found.rule == "I2"]
 
 
 def test_keys_forgotten_excuse_no_second_key_and_nothing_without_keys() -> None:
@@ -534,6 +616,25 @@ def test_a_takeover_that_came_too_late() -> None:
     story.call("ada", "onboarding", worker="w12")
     finding = broken(story.finish(), "I7", "ada", "onboarding")
     assert [line.what for line in finding.events] == ["attempt", "signal", "attempt"]
+
+
+def test_a_takeover_is_late_although_much_was_broken_if_another_worker_was_at_work() -> None:
+    def told(*, busy: bool) -> Story:
+        story = a_death(0)
+        story.fault(1, "provider", "begin", hides_answers=True)
+        story.fault(2, "network", "begin", pod="worker-13", hides_answers=True)
+        for number in range(20 if busy else 0):
+            story.signup(f"u{number}")
+            story.call(f"u{number}", "onboarding", worker="w12")
+            story.now += 0.2
+        story.now += 20
+        story.call("ada", "onboarding", worker="w12")
+        return story
+
+    broken(told(busy=True).finish(), "I7", "ada", "onboarding")
+    verdict = judge(told(busy=False).finish())
+    assert verdict.is_good
+    assert (verdict.totals["takeovers_judged"], verdict.totals["takeovers_held_up"]) == (0, 1)
 
 
 def test_a_call_that_nobody_took_over() -> None:

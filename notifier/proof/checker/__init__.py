@@ -32,6 +32,6 @@ def judge(lines: Iterable[Line]) -> Verdict:
     return Verdict(
         violations=tuple(violations),
         excused=(*missing_excused, *twice_excused),
-        totals=totals.count(record),
+        totals=totals.count(record, seen),
         takeovers=tuple(seen),
     )

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 from notifier.proof.checker.asks import Notification
 from notifier.proof.checker.record import Record
-from notifier.proof.checker.trouble import faults_between, is_taken, what_hid
+from notifier.proof.checker.trouble import (
+    SETTLED_WITHIN_S,
+    all_that_hid,
+    concerns,
+    faults_between,
+    is_of_the_database,
+    is_taken,
+    must_have_been_repeated,
+    stops,
+)
 from notifier.proof.checker.verdict import Finding
-from notifier.proof.history import Attempt, KeysForgotten, Line, Mail, Signal
+from notifier.proof.checker.working import is_unclear
+from notifier.proof.history import Attempt, Fault, KeysForgotten, Line, Mail, Signal
+
+WRITTEN_AFTER_S = 3.0  # a settler's longest pause between two tries, and a moment
+_HOLD_NOTHING = ("provider_cut", "provider_answers_lost")  # these wires drop a call, or let it pass at once
 
 
 def check(record: Record) -> tuple[list[Finding], list[Finding]]:
@@ -80,16 +93,20 @@ def _on_its_way(record: Record, about: Notification, forgotten: KeysForgotten, s
         return None
     if call.at <= forgotten.at:
         return (call,)
-    stops: dict[str, Signal | None] = {"STOP": None, "CONT": None}
-    for line in record.signals:
-        if line.worker == call.worker and line.signal in stops and line.at <= call.at:
-            stops[line.signal] = line  # the last of each before the call
-    stopped, thawed = stops["STOP"], stops["CONT"]
-    if stopped and thawed and stopped.at <= forgotten.at <= thawed.at:
+    nobody_waits = timedelta(seconds=record.run.provider_timeout_s + SETTLED_WITHIN_S)
+    latest: dict[str, Signal | None] = {"STOP": None, "CONT": None}
+    for line in record.fate_of(call.worker):
+        if line.signal in latest and line.at <= call.at:
+            latest[line.signal] = line  # the last of each before the call
+    stopped, thawed = latest["STOP"], latest["CONT"]
+    if stopped and thawed and stopped.at <= forgotten.at <= thawed.at and call.at <= thawed.at + nobody_waits:
         return (stopped, thawed, call)
-    for fault in faults_between(record, forgotten.at, forgotten.at):
-        if fault.family == "network" and fault.hides_answers:
-            return (fault, call)
+    pod = record.pod_of(call.worker)
+    for begin, end in record.faults:  # what a wire held back comes through when it heals, or never
+        on = begin.at <= forgotten.at and (end is None or forgotten.at <= end.at)
+        holds = begin.hides_answers and begin.name not in _HOLD_NOTHING
+        if on and holds and concerns(begin, pod) and (end is None or call.at <= end.at + nobody_waits):
+            return (begin, call)
     return None
 
 
@@ -99,7 +116,37 @@ def _in_doubt(record: Record, about: Notification, first: Mail, until: datetime)
         attempt for attempt in about.attempts if is_taken(attempt) and first.at <= attempt.at <= until
     ]
     telling += [attempt for attempt in about.attempts if first.id in attempt.message_ids and attempt not in telling]
-    hidden = [what_hid(record, attempt, until) for attempt in telling]
+    hidden = [_what_hid(record, attempt, telling, until) for attempt in telling]
     if not telling or any(line is None for line in hidden):
         return None
     return tuple(line for line in hidden if line is not None)
+
+
+def _what_hid(record: Record, attempt: Attempt, telling: Sequence[Attempt], until: datetime) -> Line | None:
+    """What hid the outcome of this call up to then; None: it was known, or must have been."""
+    reasons = list(all_that_hid(record, attempt))
+    if not reasons or is_unclear(attempt) or any(attempt.at < later.at <= until for later in telling):
+        return reasons[0] if reasons else None
+    if must_have_been_repeated(record, attempt, until):
+        return None
+    return next((why for why in reasons if not _was_written(record, attempt, why, until)), None)
+
+
+def _was_written(record: Record, attempt: Attempt, why: Line, until: datetime) -> bool:
+    """Whether it was only the database that was away, and its worker wrote the outcome as soon as it was back."""
+    pod = record.pod_of(attempt.worker)
+    if not isinstance(why, Fault) or not is_of_the_database(why, pod) or (end := record.ends.get(why.n)) is None:
+        return False
+    written = end.at + timedelta(seconds=WRITTEN_AFTER_S)
+    others = (fault for fault in faults_between(record, end.at, written) if fault != why)
+    stopped = any(stops(record.fate_of(attempt.worker), attempt.at, written))
+    if written > until or stopped or any(is_of_the_database(fault, pod) for fault in others):
+        return False
+    ran_out = attempt.at + timedelta(seconds=record.run.claim_ttl_s - record.run.provider_timeout_s)
+    if why.family == "postgres":
+        ran_out = max(ran_out, end.at)  # until then nobody could take it over either
+    if written <= ran_out:
+        return True
+    # Somebody may have taken it over meanwhile: a call of theirs that came to the provider would stand among its calls.
+    wires = any(fault.hides_answers and concerns(fault) for fault in faults_between(record, ran_out, written))
+    return not wires and not any(any(stops(fate, ran_out, written)) for fate in record.fates.values())

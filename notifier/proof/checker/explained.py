@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from notifier.proof.checker.asks import FOLLOWUP, Ask, Notification, listed
 from notifier.proof.checker.record import Record
-from notifier.proof.checker.trouble import doubt
+from notifier.proof.checker.uncertain import why_uncertain
 from notifier.proof.history import Line
 
 MAX_AGE = timedelta(days=7)
@@ -109,8 +109,10 @@ def _by_doubt(record: Record, about: Notification) -> Reason | None:
     said = next((opinion for opinion in about.opinions if opinion.state == "uncertain"), None)
     if said is None:
         return None
-    evidence = doubt(record, about, owed_since(record, about))
-    return Reason("uncertain, and in doubt by the outside record", (evidence, said), True) if evidence else None
+    evidence = why_uncertain(record, about, said, owed_since(record, about))
+    if evidence is None:
+        return None
+    return Reason("uncertain, and in doubt by the outside record", (*evidence, said), True)
 
 
 def _has_address(record: Record, about: Notification, decider: Ask) -> bool:

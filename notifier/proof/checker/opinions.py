@@ -10,7 +10,7 @@ from notifier.proof.checker.explained import due, may_be_canceled, owed_since
 from notifier.proof.checker.owed import OPEN
 from notifier.proof.checker.promises import Promise, promises
 from notifier.proof.checker.record import Record
-from notifier.proof.checker.trouble import doubt
+from notifier.proof.checker.uncertain import why_uncertain
 from notifier.proof.checker.verdict import Finding
 from notifier.proof.history import Opinion
 
@@ -51,8 +51,8 @@ def _of_one(record: Record, about: Notification, opinion: Opinion) -> Iterator[F
         yield record.finding("I6", about, f"ended {state}, and no reason is given", opinion)
     elif state == "canceled" and not may_be_canceled(about):
         yield record.finding("I6", about, "canceled, and nobody had asked for that", opinion)
-    elif state == "uncertain" and doubt(record, about, owed_since(record, about)) is None:
-        sentence = "uncertain, and nothing seen from outside brought it into doubt"
+    elif state == "uncertain" and why_uncertain(record, about, opinion, owed_since(record, about)) is None:
+        sentence = "uncertain, and nothing seen from outside kept the service from knowing"
         yield record.finding("I6", about, sentence, *about.attempts, opinion)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from notifier.proof.checker.asks import KINDS, Ask, Exchange, Notification, Person, entries
 from notifier.proof.checker.verdict import LISTS, Finding
+from notifier.proof.checker.working import Stretch, stretches
 from notifier.proof.history import (
     Answer,
     Attempt,
@@ -41,13 +42,36 @@ class Record:
     ids: dict[str, set[tuple[str, str]]]
     attempts: list[Attempt]
     mails: list[Mail]
+    by_id: dict[str, Mail]
     signals: list[Signal]
     faults: list[tuple[Fault, Fault | None]]
+    ends: dict[int, Fault]
     forgotten: list[KeysForgotten]
     invariants: list[Invariants]
     quiet: Quiet | None
     strays: list[Answer]
     has_opinions: bool
+    pids: dict[str, int]  # of the workers that are known by name
+    pods: dict[int, str]  # what a process is called in the plan of faults
+    stretches: list[Stretch]  # when workers were surely at work
+    fates: dict[int, list[Signal]]  # what befell each worker's process, its `notifier run` killed included
+
+    def pid_of(self, worker: str | None) -> int | None:
+        """The process that calls itself so; its name holds its number, where no signal names it."""
+        if worker is None:
+            return None
+        part = worker.rsplit("-", 2)[-2] if worker.count("-") >= 2 else ""
+        return self.pids.get(worker) or (int(part) if part.isdecimal() and int(part) in self.pods else None)
+
+    def pod_of(self, worker: str | None) -> str | None:
+        """The pod it is; None where that is not known."""
+        pid = self.pid_of(worker)
+        return None if pid is None else self.pods.get(pid)
+
+    def fate_of(self, worker: str | None) -> list[Signal]:
+        """What befell it, in order; where the process is not known, what befell any."""
+        pid = self.pid_of(worker)
+        return [line for fate in self.fates.values() for line in fate] if pid is None else self.fates.get(pid, [])
 
     def finding(self, rule: str, about: Notification | str | None, sentence: str, *lines: Line | None) -> Finding:
         """Make a finding about a notification, a user, or the whole."""
@@ -69,7 +93,10 @@ def index(lines: Iterable[Line]) -> Record:
     if len(by_type[Run]) != 1:
         raise NotAHistory(f"a history has one line `run`, this one has {len(by_type[Run])}")
     exchanges, strays = _exchanges(by_type[Request], by_type[Answer])
+    attempts = sorted(by_type[Attempt], key=lambda line: (line.at, line.seq))
+    signals = sorted(by_type[Signal], key=lambda line: line.at)
     asks = _asks(exchanges)
+    ends = {fault.n: fault for fault in by_type[Fault] if fault.phase == "end"}
     record = Record(
         run=by_type[Run][0],
         exchanges=exchanges,
@@ -77,15 +104,21 @@ def index(lines: Iterable[Line]) -> Record:
         people=_people(asks),
         notifications={},
         ids=_ids(exchanges, by_type[Opinion]),
-        attempts=sorted(by_type[Attempt], key=lambda line: (line.at, line.seq)),
+        attempts=attempts,
         mails=sorted(by_type[Mail], key=lambda line: (line.at, line.seq)),
-        signals=sorted(by_type[Signal], key=lambda line: line.at),
-        faults=_spans(by_type[Fault]),
+        by_id={mail.id: mail for mail in by_type[Mail]},
+        signals=signals,
+        faults=[(fault, ends.get(fault.n)) for fault in by_type[Fault] if fault.phase == "begin"],
+        ends=ends,
         forgotten=by_type[KeysForgotten],
         invariants=by_type[Invariants],
         quiet=by_type[Quiet][-1] if by_type[Quiet] else None,
         strays=strays,
         has_opinions=bool(by_type[Opinion]),
+        pids={line.worker: line.pid for line in signals if line.worker is not None},
+        pods={line.pid: line.process for line in signals if line.role == "worker"},
+        stretches=stretches(attempts),
+        fates=_fates(signals),
     )
     _fill(record, by_type[Opinion])
     return record
@@ -156,9 +189,21 @@ def _ids(exchanges: list[Exchange], opinions: list[Opinion]) -> dict[str, set[tu
     return found
 
 
-def _spans(faults: list[Fault]) -> list[tuple[Fault, Fault | None]]:
-    ends = {fault.n: fault for fault in faults if fault.phase == "end"}
-    return [(fault, ends.get(fault.n)) for fault in faults if fault.phase == "begin"]
+def _fates(signals: list[Signal]) -> dict[int, list[Signal]]:
+    """By process; a worker that a `notifier run` had started does not outlive it."""
+    fates: dict[int, list[Signal]] = {line.pid: [] for line in signals if line.role == "worker"}
+    living: dict[int, str] = {}
+    for line in signals:
+        if line.role == "worker":
+            fates[line.pid].append(line)
+            living[line.pid] = line.process
+            if line.signal == "END":
+                del living[line.pid]
+        elif line.role == "supervisor" and line.signal == "KILL":
+            for pid, process in living.items():
+                if process.startswith(f"{line.process}/"):
+                    fates[pid].append(line)
+    return fates
 
 
 def _fill(record: Record, opinions: list[Opinion]) -> None:

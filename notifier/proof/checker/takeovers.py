@@ -9,7 +9,15 @@ from datetime import datetime, timedelta
 from notifier.proof.checker.asks import Notification
 from notifier.proof.checker.explained import why_missing
 from notifier.proof.checker.record import Record
-from notifier.proof.checker.trouble import AFTERMATH_S, HOLDING_FAMILIES, STOPPING, faults_between, is_taken
+from notifier.proof.checker.trouble import (
+    AFTERMATH_S,
+    STOPPING,
+    concerns,
+    faults_between,
+    is_taken,
+    must_have_been_repeated,
+    switched,
+)
 from notifier.proof.checker.verdict import Finding, Takeover
 from notifier.proof.history import Attempt, Signal
 
@@ -92,18 +100,19 @@ def _thawed(record: Record, death: Signal, until: datetime | None = None) -> boo
 
 
 def _held_up(record: Record, attempt: Attempt, latest: datetime, death: Signal) -> str | None:
-    """What lawfully delays a repeat: trouble in between, what it leaves behind, nobody there to do it."""
+    """What lawfully delays a repeat: a switch, trouble of those who might do it, or nobody there."""
+    if switched(record, attempt.at, latest):
+        return "a switch"
+    if must_have_been_repeated(record, attempt, latest):
+        return None  # whatever was broken: somebody was seen at work all the while
     if any(attempt.at <= line.at <= latest and line.role == "postgres" for line in record.signals):
         return "the database"
     for fault in faults_between(record, attempt.at, latest, AFTERMATH_S):
-        if fault.family in HOLDING_FAMILIES:
+        if fault.family == "provider":
             return f"fault {fault.n}, {fault.family}: {fault.name}"
-    for one in record.exchanges:
-        if one.request.act == "switch" and one.request.at <= latest:
-            ended = one.request.detail.get("ttl_s")
-            long = timedelta(seconds=float(ended) if isinstance(ended, int | float) else AFTERMATH_S)
-            if one.request.at + long >= attempt.at:
-                return "a switch"
+    for fault in faults_between(record, attempt.at, latest, STARTUP_S):
+        if fault.family == "postgres" or concerns(fault):  # the one that takes it may be cut off from the provider
+            return f"fault {fault.n}, {fault.family}: {fault.name}"
     if not _others_up(record, attempt.at, latest, death):
         return "no other worker was up"
     return None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from notifier.proof.checker.asks import FOLLOWUP, ONBOARDING, entries
 from notifier.proof.checker.record import Record
+from notifier.proof.checker.verdict import Takeover
 
 
-def count(record: Record) -> Mapping[str, int]:
+def count(record: Record, takeovers: Sequence[Takeover]) -> Mapping[str, int]:
     """Give all figures; those that are nought, too."""
     verdicts = Counter(attempt.verdict for attempt in record.attempts)
     kinds = Counter(mail.kind for mail in record.mails)
@@ -35,6 +36,8 @@ def count(record: Record) -> Mapping[str, int]:
         "duplicates_refused": verdicts["duplicate"] + verdicts["replayed"] + verdicts["dropped"],
         "uncertain": sum(1 for opinion in opinions if opinion.state == "uncertain"),
         "late_settles": sum(1 for opinion in opinions if opinion.document.get("evidence") == "late_settle"),
+        "takeovers_judged": sum(1 for one in takeovers if one.held_up is None),
+        "takeovers_held_up": sum(1 for one in takeovers if one.held_up is not None),
         "faults": len(record.faults),
         "workers_killed": sum(1 for line in record.signals if line.role == "worker" and line.signal == "KILL"),
     }

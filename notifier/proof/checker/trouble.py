@@ -1,18 +1,22 @@
-"""What may lawfully hide an answer or hold a mail up, as seen from outside: signals, faults, unclear calls."""
+"""What may keep an outcome from being known or hold a mail up, as seen from outside: signals, faults, unclear calls."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 from notifier.proof.checker.asks import Notification
 from notifier.proof.checker.record import Record
+from notifier.proof.checker.working import at_work, is_unclear
 from notifier.proof.history import Attempt, Fault, Line, Signal
 
 STOPPING = ("KILL", "STOP", "END", "QUIT")
 HOLDING_FAMILIES = ("postgres", "network", "provider", "rolling", "pause")  # Redis and clocks may hold nothing up
-HIDING_FAMILIES = ("postgres", "network")  # a settle cannot be written, and the claim runs out meanwhile
 AFTERMATH_S = 35.0  # a breaker's longest wait between two probes, and the longest back-off
+SETTLED_WITHIN_S = 1.0  # from a call's arrival until its outcome is written, if nothing happens to its worker
+READ_WITHIN_S = 0.5  # until its answer is read, if the provider is not slow, and the writing begins
+_UNRECORDED = ("restarted", "slow")  # under these of the provider's faults a call may leave no trace there
+_SIGNALLED = ("kill", "freeze", "processes", "rolling")  # what these do to a worker, the signals tell
 _ACCEPTED = ("accepted", "duplicate", "replayed", "dropped")
 
 
@@ -24,18 +28,11 @@ def faults_between(record: Record, since: datetime, until: datetime, aftermath_s
             yield begin
 
 
-def worker_stops(record: Record, since: datetime, until: datetime, worker: str | None = None) -> Iterator[Signal]:
-    """Workers that died or froze between the two; `worker`: this one only, or one that is not known by name."""
-    for line in record.signals:
-        stops_work = line.signal in STOPPING and line.role in ("worker", "supervisor")
-        is_named = worker is None or line.worker is None or line.worker == worker
-        if stops_work and is_named and since <= line.at <= until:
-            yield line
-
-
-def is_unclear(attempt: Attempt) -> bool:
-    """Whether the caller was left without a definite answer, as the provider itself recorded it."""
-    return not attempt.answered or attempt.status is None or attempt.status >= 500 or attempt.verdict == "in_flight"
+def concerns(fault: Fault, pod: str | None = None) -> bool:
+    """Whether it lies on a worker's wires, or in the worker itself; `pod`: of this one, or one that is not named."""
+    is_local = fault.family == "network" or (fault.hides_answers and "pod" in fault.detail)
+    named = fault.detail.get("pod")
+    return is_local and fault.family not in _SIGNALLED and (pod is None or named is None or named == pod)
 
 
 def is_taken(attempt: Attempt) -> bool:
@@ -43,33 +40,100 @@ def is_taken(attempt: Attempt) -> bool:
     return attempt.verdict in _ACCEPTED
 
 
-def doubt(record: Record, about: Notification, since: datetime, until: datetime | None = None) -> Line | None:
-    """Outside evidence that nobody could know whether it had been accepted; None where there is none.
-
-    The nearest first: a call of its own, then a fault that may have swallowed one, then a worker that was stopped
-    and may have held it. `since`: when it can have been claimed at the earliest.
-    """
-    until = until or (record.quiet.at if record.quiet else datetime.max.replace(tzinfo=since.tzinfo))
-    for attempt in about.attempts:
-        if attempt.at <= until and (is_unclear(attempt) or not record.run.has_keys):
-            return attempt
-    for fault in faults_between(record, since, until):
-        if fault.hides_answers or fault.family in HIDING_FAMILIES:
-            return fault
-    return next(worker_stops(record, since, until), None)
+def what_hid(record: Record, attempt: Attempt) -> Line | None:
+    """What may have kept the outcome of this call from being known or written; None: the service knows it."""
+    return next(all_that_hid(record, attempt), None)
 
 
-def what_hid(record: Record, attempt: Attempt, until: datetime) -> Line | None:
-    """What may have kept the answer to this call from being known to the service before `until`."""
+def all_that_hid(record: Record, attempt: Attempt) -> Iterator[Line]:
+    """Everything that may have: the call itself, or its own worker down, cut off or without a database just then."""
     if is_unclear(attempt):
-        return attempt
+        yield attempt
+    read = attempt.at + timedelta(seconds=READ_WITHIN_S)
+    written = attempt.at + timedelta(seconds=SETTLED_WITHIN_S)
+    fate = record.fate_of(attempt.worker)
+    if record.pid_of(attempt.worker) is not None and (down := _down(fate, attempt.at)):
+        yield down
+    yield from stops(fate, attempt.at, written)
+    for line in record.signals:
+        if line.role == "mock" and line.signal == "KILL" and attempt.at <= line.at <= written:
+            yield line
+    pod = record.pod_of(attempt.worker)
+    for fault in faults_between(record, attempt.at, read, READ_WITHIN_S):
+        slow = fault.family == "provider" and fault.name == "slow" and _came_late(record, attempt)
+        if slow or concerns(fault, pod) or fault.family == "postgres":  # a silent wire's calls arrive when it heals
+            yield fault
+
+
+def is_of_the_database(fault: Fault, pod: str | None) -> bool:
+    """Whether it kept this pod's worker from writing."""
+    return fault.family == "postgres" or (fault.name.startswith("database_") and concerns(fault, pod))
+
+
+def _came_late(record: Record, attempt: Attempt) -> bool:
+    """Whether its caller may have stopped waiting before it was accepted; of a repeat nobody knows how long it took."""
+    waited = [(record.by_id[id].at - attempt.at).total_seconds() for id in attempt.message_ids if id in record.by_id]
+    return attempt.verdict != "accepted" or not waited or max(waited) > record.run.provider_timeout_s - READ_WITHIN_S
+
+
+def must_have_been_repeated(record: Record, attempt: Attempt, until: datetime) -> bool:
+    """Whether a call whose outcome was not written by its claim's end surely came again before `until`.
+
+    Some worker was at work then, and no switch held it back; with keys only, since without them nobody repeats.
+    """
     run = record.run
-    if attempt.worker is not None:  # even after `until`: what it had not written by its end, nobody knew before
-        latest = attempt.at + timedelta(seconds=run.claim_ttl_s + 2 * run.provider_timeout_s)
-        for stop in worker_stops(record, attempt.at, latest, attempt.worker):
+    ran_out = attempt.at + timedelta(seconds=run.claim_ttl_s + run.poll_s)
+    return any(not switched(record, *stretch) for stretch in at_work(record.stretches, ran_out, until))
+
+
+def switched(record: Record, since: datetime, until: datetime) -> bool:
+    """Whether a switch may have held anything back between the two."""
+    for one in record.exchanges:
+        if one.request.act == "switch" and one.request.at <= until:
+            ended = one.request.detail.get("ttl_s")
+            lasts = timedelta(seconds=float(ended) if isinstance(ended, int | float) else AFTERMATH_S)
+            if one.request.at + lasts >= since:
+                return True
+    return False
+
+
+def stops(fate: Iterable[Signal], since: datetime, until: datetime) -> Iterator[Signal]:
+    """Where a worker died or froze between the two; an end of its own is neither, unless it failed."""
+    for line in fate:
+        if since <= line.at <= until and (
+            line.signal in ("KILL", "STOP", "QUIT") or (line.signal == "END" and line.by)
+        ):
+            yield line
+
+
+def doubt(record: Record, about: Notification, since: datetime, until: datetime) -> Line | None:
+    """Outside evidence that a worker could not know, between the two, whether it had been accepted.
+
+    Either one of its own calls, or a claim that may have ended without a call that came, or without its outcome: by a
+    worker that was stopped, cut off or without a database. `since`: when that can have been claimed.
+    """
+    calls = [attempt for attempt in about.attempts if attempt.at <= until]
+    for attempt in calls:
+        if (why := what_hid(record, attempt)) is not None and why.at <= until:
+            return why
+    return what_swallowed(record, since, until)
+
+
+def what_swallowed(record: Record, since: datetime, until: datetime) -> Line | None:
+    """What may have ended a claim between the two without its call's ever having come to the provider."""
+    for fate in record.fates.values():
+        if (stop := next(stops(fate, since, until), None)) is not None:
             return stop
-    soon = attempt.at + timedelta(seconds=run.provider_timeout_s)
-    for fault in faults_between(record, attempt.at, min(until, soon)):
-        if fault.hides_answers or fault.family in HIDING_FAMILIES:
+    for fault in faults_between(record, since, until, READ_WITHIN_S):
+        if fault.family == "postgres" or concerns(fault) or fault.name in _UNRECORDED:
             return fault
     return None
+
+
+def _down(fate: Iterable[Signal], at: datetime) -> Signal | None:
+    """The signal that had killed or frozen it by then, if it was not awake again."""
+    last = None
+    for line in fate:
+        if line.at <= at and line.signal in ("KILL", "STOP", "QUIT", "CONT"):
+            last = line
+    return last if last is not None and last.signal != "CONT" else None
