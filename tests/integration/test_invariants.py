@@ -148,6 +148,28 @@ async def test_what_is_planted_is_counted_under_its_rule_and_no_other(lived_in: 
     assert await counted(lived_in) == (NOTHING if rule is None else Counter({rule: 1}))
 
 
+# More than the last 1 000 pages, and more than 10 000 events in those: what is newest must be among what is looked at.
+QUIET_EVENTS = """
+    INSERT INTO events (source, id, type, user_id, occurred_at, fingerprint, taken_at, answer)
+    SELECT 'api', 'quiet_' || n, 'user.signed_up', 'quiet', now(), sha256(''), now(), '{"notifications": []}'
+      FROM generate_series(1, 40000) n
+"""
+PROMISED_TO_NOBODY = """
+    INSERT INTO events (source, id, type, user_id, occurred_at, fingerprint, taken_at, answer)
+    SELECT 'api', 'loud_' || n, 'user.signed_up', 'loud', now(), sha256(''), now(),
+           json_build_object('notifications', json_build_array(json_build_object('id', gen_random_uuid(), 'kind', 'k')))
+      FROM generate_series(1, 50) n
+"""
+
+
+async def test_the_newest_answers_are_looked_at_however_many_came_before(lived_in: Api) -> None:
+    await lived_in.conn.execute(QUIET_EVENTS)
+    assert await lived_in.conn.fetchval("SELECT pg_relation_size('events') / 8192") > 1_000
+    assert await counted(lived_in) == NOTHING
+    await lived_in.conn.execute(PROMISED_TO_NOBODY)
+    assert await counted(lived_in) == Counter({"I1": 50})
+
+
 # ------------------------------------------------------------------------------------------ what is late
 
 ALIVE = """
