@@ -260,6 +260,23 @@ async def test_what_is_moved_between_two_looks_was_never_late(lived_in: Api) -> 
     assert (await looking)["I4"] == 0
 
 
+async def test_who_asks_while_a_count_is_under_way_gets_that_one(lived_in: Api) -> None:
+    judge = api_judge(lived_in)
+    judge.second_look_s = 0.5
+    await lived_in.conn.execute(ALIVE, "scheduler", LONG, STILL)
+    await overdue_sends(lived_in)
+    first, gone, last = (asyncio.create_task(judge.count()) for _ in range(3))
+    await asyncio.sleep(0)
+    gone.cancel()
+    assert (await first)["I4"] == 1
+    await asyncio.sleep(0)
+    assert last.done(), "it waited for a count of its own"
+    assert last.result() == first.result()
+    assert gone.cancelled()
+    await lived_in.conn.execute("UPDATE workers SET role = 'api'")
+    assert (await judge.count())["I4"] == 0, "who asks after it gets a new one"
+
+
 def test_a_row_that_was_touched_between_two_looks_is_another_suspect() -> None:
     one, other = UUID(int=1), UUID(int=2)
     assert Suspects(None, {one: 2, other: 1}).among(Suspects(None, {one: 1, other: 1})) == 1
