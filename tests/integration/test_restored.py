@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
@@ -12,13 +13,16 @@ import pytest
 
 from notifier.domain.errors import NotReady
 from notifier.domain.notification import Settlement, State
+from notifier.ingest.transaction import transact
 from notifier.restore import Report, Told, restore
 from notifier.store import moves, operator_moves
 from tests.support.command import Command
-from tests.support.rig import ACCOUNT, Rig, ago, open_rig
+from tests.support.rig import ACCOUNT, Rig, ago, an_event, open_rig
+from tests.support.stack import until
 
 SIGNUP, LOGIN = "user.signed_up", "user.logged_in"
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+PATIENCE_S = 9.0
 
 
 @pytest.fixture
@@ -244,6 +248,56 @@ async def test_while_a_process_lives_or_holds_a_row_nothing_happens(rig: Rig, co
         (["--at", "2026-11-27T00:00:00Z"], {"PROVIDER": "smtp"}, 2, "NOTIFIER_SMTP_HOST is not set"),
     ],
 )
+async def waited_for(connection: asyncpg.Connection, table: str) -> None:
+    """Wait until somebody waits for a lock on this table."""
+
+    async def somebody_waits() -> bool:
+        query = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = $1::text::regclass AND database = $2"
+        return bool(await connection.fetchval(query, table, here))
+
+    here = await connection.fetchval("SELECT oid FROM pg_database WHERE datname = current_database()")
+    await until(somebody_waits, f"somebody waits for {table}")
+
+
+@pytest.fixture
+async def patient(database_url: str) -> AsyncIterator[Rig]:
+    async with open_rig(database_url, lock_timeout_s=PATIENCE_S) as opened:
+        await opened.rows("UPDATE installation SET created_at = now() - interval '60 days' RETURNING 1")
+        yield opened
+
+
+async def decide(rig: Rig, occurred_at: datetime) -> None:
+    """Take a signup as an api does, but wait for locks longer than its sender would."""
+    await transact(rig.ingest._door, [an_event(SIGNUP, "ada", occurred_at)], PATIENCE_S)
+
+
+async def test_a_decision_under_way_is_waited_for(patient: Rig, connection: asyncpg.Connection) -> None:
+    """An api that just started has not been heard of yet; what it decides by what it read before is in doubt too."""
+    at = ago(hours=2)
+    async with connection.transaction():  # it has read what was lost, and written no notification
+        await connection.execute("LOCK TABLE last_seen IN SHARE MODE")
+        signing_up = asyncio.create_task(decide(patient, ago(hours=1)))
+        await waited_for(connection, "last_seen")
+        restoring = asyncio.create_task(told(patient, at))
+        await waited_for(connection, "restores")
+    await signing_up
+    assert (await restoring).opened == 1
+    assert await doubts(patient) == {("ada", "onboarding"): at}
+
+
+async def test_a_decision_that_comes_meanwhile_waits_and_knows(patient: Rig, connection: asyncpg.Connection) -> None:
+    occurred_at = ago(hours=1)
+    async with connection.transaction():
+        await connection.execute("LOCK TABLE workers IN ROW EXCLUSIVE MODE")
+        restoring = asyncio.create_task(told(patient, ago(hours=2)))
+        await waited_for(connection, "workers")
+        signing_up = asyncio.create_task(decide(patient, occurred_at))
+        await waited_for(connection, "restores")
+    assert (await restoring).opened == 0
+    await signing_up
+    assert await doubts(patient) == {("ada", "onboarding"): occurred_at}
+
+
 async def test_what_cannot_be_meant_is_refused_in_words(
     argv: list[str], settings: dict[str, str], code: int, words: str, database_url: str, tmp_path: Path
 ) -> None:
