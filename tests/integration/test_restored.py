@@ -120,6 +120,20 @@ async def test_a_login_that_was_repeated_first_holds_back_what_is_in_doubt(rig: 
     assert called_off == {"onboarding": None, "followup": LOGIN}
 
 
+async def test_a_row_from_a_restore_stays_one_whatever_a_later_attempt_met(rig: Rig) -> None:
+    """Its first call meets a busy provider; only then the login is repeated, and no mail may go out any more."""
+    await rig.accept(SIGNUP, "ada", ago(days=4))
+    await told(rig, ago(days=2))
+    busy = Settlement(State.PENDING, "http_503", doubt=True)
+    claims = await rig.claim("w")
+    assert await rig.settle("w", claims, busy) == len(claims) == 2
+    assert {row["reason"] for row in await rig.rows("SELECT reason FROM deliveries")} == {"restored"}
+    await rig.accept(LOGIN, "ada", ago(days=1, hours=12))
+    again = {claim.kind: claim for claim in await rig.claim("w")}
+    assert {claim.restored for claim in again.values()} == {True}
+    assert {kind: claim.called_off_by for kind, claim in again.items()} == {"onboarding": None, "followup": LOGIN}
+
+
 async def test_a_login_means_nothing_to_a_claim_where_nothing_was_restored(rig: Rig) -> None:
     await rig.accept(SIGNUP, "ada", ago(days=4))
     async with rig.database.connection() as conn:
@@ -234,20 +248,6 @@ async def test_while_a_process_lives_or_holds_a_row_nothing_happens(rig: Rig, co
     assert (await told(rig, ago(hours=1))).opened == 1
 
 
-@pytest.mark.parametrize(
-    ("argv", "settings", "code", "words"),
-    [
-        (["--at", "2999-01-01T00:00:00Z"], {}, 2, "it is in the future"),
-        (["--at", "2001-01-01T00:00:00Z"], {}, 2, "this installation was made at"),
-        (["--at", "2026-11-27"], {}, 2, "write a date and a time"),
-        ([], {}, 2, "--at"),
-        (["--at", "2026-11-27T00:00:00Z", "--advance-s", "5"], {}, 2, "NOTIFIER_CLOCK=virtual alone"),
-        (["--at", "2026-11-27T00:00:00Z", "--json", "/nowhere/at/all"], {}, 2, "there is no directory"),
-        (["--at", "2026-11-27T00:00:00Z"], {"DATABASE_URL": ""}, 2, "NOTIFIER_DATABASE_URL is not set"),
-        (["--at", "2026-11-27T00:00:00Z"], {"DATABASE_URL": "postgresql://127.0.0.1:1/x"}, 1, "cannot reach"),
-        (["--at", "2026-11-27T00:00:00Z"], {"PROVIDER": "smtp"}, 2, "NOTIFIER_SMTP_HOST is not set"),
-    ],
-)
 async def waited_for(connection: asyncpg.Connection, table: str) -> None:
     """Wait until somebody waits for a lock on this table."""
 
@@ -298,6 +298,20 @@ async def test_a_decision_that_comes_meanwhile_waits_and_knows(patient: Rig, con
     assert await doubts(patient) == {("ada", "onboarding"): occurred_at}
 
 
+@pytest.mark.parametrize(
+    ("argv", "settings", "code", "words"),
+    [
+        (["--at", "2999-01-01T00:00:00Z"], {}, 2, "it is in the future"),
+        (["--at", "2001-01-01T00:00:00Z"], {}, 2, "this installation was made at"),
+        (["--at", "2026-11-27"], {}, 2, "write a date and a time"),
+        ([], {}, 2, "--at"),
+        (["--at", "2026-11-27T00:00:00Z", "--advance-s", "5"], {}, 2, "NOTIFIER_CLOCK=virtual alone"),
+        (["--at", "2026-11-27T00:00:00Z", "--json", "/nowhere/at/all"], {}, 2, "there is no directory"),
+        (["--at", "2026-11-27T00:00:00Z"], {"DATABASE_URL": ""}, 2, "NOTIFIER_DATABASE_URL is not set"),
+        (["--at", "2026-11-27T00:00:00Z"], {"DATABASE_URL": "postgresql://127.0.0.1:1/x"}, 1, "cannot reach"),
+        (["--at", "2026-11-27T00:00:00Z"], {"PROVIDER": "smtp"}, 2, "NOTIFIER_SMTP_HOST is not set"),
+    ],
+)
 async def test_what_cannot_be_meant_is_refused_in_words(
     argv: list[str], settings: dict[str, str], code: int, words: str, database_url: str, tmp_path: Path
 ) -> None:
