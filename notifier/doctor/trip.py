@@ -118,6 +118,9 @@ class Trip:
         stoppable = [row for row in waiting if row["kind"] in kinds and kinds[row["kind"]].cancel_on]
         if not stoppable:
             return skipped("trip cancel", "nothing waits that an event could stop")
+        stoppable = [row for row in stoppable if not kinds[row["kind"]].cancel_grace]
+        if not stoppable:
+            return skipped("trip cancel", "what waits has a cancel_grace: an event that comes so soon does not stop it")
         event_type = kinds[stoppable[0]["kind"]].cancel_on[0]
         began = time.monotonic()
         try:
@@ -194,7 +197,7 @@ async def travel(
 def _event_type(journeys: Journeys) -> str | None:
     """The event that leads to a mail at once, if possible one that leads to a mail that can be stopped as well."""
     at_once = [kind.on for kind in journeys.kinds.values() if not kind.delay]
-    stoppable = {kind.on for kind in journeys.kinds.values() if kind.delay and kind.cancel_on}
+    stoppable = {kind.on for kind in journeys.kinds.values() if kind.delay and kind.cancel_on and not kind.cancel_grace}
     return next((on for on in at_once if on in stoppable), at_once[0] if at_once else None)
 
 

@@ -82,6 +82,7 @@ class Gauges:
         if self._judging is not None:
             self._judging.cancel()
             await asyncio.wait({self._judging})
+        await self.judge.rest()
 
 
 GAUGES: web.AppKey[Gauges] = web.AppKey("gauges", Gauges)

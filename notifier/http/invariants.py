@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from aiohttp import web
@@ -36,7 +36,7 @@ TIME_TO_ACT = timedelta(seconds=2)
 
 @dataclass(slots=True)
 class Judge:
-    """Counts violations, one count at a time.
+    """Counts violations, one count at a time: who asks while one is under way gets that one.
 
     What is late may just have become so: a scheduler came back, business time was moved. It counts when it is still
     there at a second look, after somebody who could have moved it was alive all the while.
@@ -45,23 +45,33 @@ class Judge:
     runtime: Runtime
     family: Family
     second_look_s: float = SECOND_LOOK_S
-    _one: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _under_way: asyncio.Task[dict[str, int]] | None = None
 
     async def count(self) -> dict[str, int]:
         """Rule → live violations, for the rules that are counted; sets their gauges."""
-        async with self._one:
+        if self._under_way is None or self._under_way.done():
+            self._under_way = asyncio.create_task(self._count())
+        return await asyncio.shield(self._under_way)  # who goes away leaves it to the others
+
+    async def rest(self) -> None:
+        """Count no more."""
+        if self._under_way is not None:
+            self._under_way.cancel()
+            await asyncio.wait({self._under_way})
+
+    async def _count(self) -> dict[str, int]:
+        async with self.runtime.database.transaction() as conn:
+            await conn.execute(WALK_IN_ORDER)
+            counted = await self._on_record(conn)
+            sends, claims = await self._late(conn)
+        if sends.rows or claims.rows:
+            await asyncio.sleep(self.second_look_s)
             async with self.runtime.database.transaction() as conn:
                 await conn.execute(WALK_IN_ORDER)
-                counted = await self._on_record(conn)
-                sends, claims = await self._late(conn)
-            if sends.rows or claims.rows:
-                await asyncio.sleep(self.second_look_s)
-                async with self.runtime.database.transaction() as conn:
-                    await conn.execute(WALK_IN_ORDER)
-                    sends_after, claims_after = await self._late(conn, sends.at or claims.at)
-                counted |= {"I4": sends_after.among(sends), "I7": claims_after.among(claims)}
-            else:
-                counted |= {"I4": 0, "I7": 0}
+                sends_after, claims_after = await self._late(conn, sends.at or claims.at)
+            counted |= {"I4": sends_after.among(sends), "I7": claims_after.among(claims)}
+        else:
+            counted |= {"I4": 0, "I7": 0}
         counted["A1"] = observe.answers_left_standing()
         for rule, violations in counted.items():
             observe.INVARIANT_VIOLATIONS.labels(rule).set(violations)

@@ -1,9 +1,10 @@
 """What must never be: counts of violations, cheap enough to ask of a running installation.
 
-Each looks at the newest rows only (10 000 of a table), in one snapshot: every move between the places is one
-statement, so a row on its way is never counted as lost or doubled. A look-up is a sub-select with its own LIMIT and
-never an EXISTS, which the planner may turn into a join over the whole of a large table. Where that matters the caller
-says WALK_IN_ORDER in a transaction first: a plan made while the tables were small would collect and sort.
+Each looks at the newest rows only (10 000 of a table; of the events, those in its last pages), in one snapshot: every
+move between the places is one statement, so a row on its way is never counted as lost or doubled. A look-up is a
+sub-select with its own LIMIT and never an EXISTS, which the planner may turn into a join over the whole of a large
+table. Where that matters the caller says WALK_IN_ORDER in a transaction first: a plan made while the tables were small
+would collect and sort.
 """
 
 from __future__ import annotations
@@ -39,13 +40,14 @@ async def doubled_or_lost(conn: Connection) -> int:
 
 # Of each state the newest, found by (state, id): with `state = …` the planner may walk all ids to find a rare state.
 # Nothing orders events by time, and an index for that alone would cost every event: the last pages of the table hold
-# the newest, as long as nothing is deleted from it, and some of the newest after that.
+# the newest, as long as nothing is deleted from it, and some of the newest after that. They are read to their end,
+# some 10 000 events: a LIMIT would count from the oldest of them.
 PROMISED_AND_MISSING = """
     SELECT (SELECT count(*)
               FROM (SELECT e.user_id, e.answer FROM events e
                      WHERE e.ctid >= (SELECT format('(%s,0)',
-                                                    greatest(0, pg_relation_size('events') / 8192 - 2000))::tid)
-                       AND e.answer IS NOT NULL LIMIT 10000) AS e,
+                                                    greatest(0, pg_relation_size('events') / 8192 - 1000))::tid)
+                       AND e.answer IS NOT NULL) AS e,
                    json_to_recordset(e.answer -> 'notifications') AS n (id uuid, kind text)
              WHERE (SELECT o.id FROM outbox o
                      WHERE o.id = n.id AND o.user_id = e.user_id AND o.kind = n.kind LIMIT 1) IS NULL)

@@ -34,13 +34,19 @@ def _restore(row: Row) -> Restore:
     return Restore(row["at"], row["made_at"], row["events_from"], row["events_until"], row["account"])
 
 
-# Whoever starts meanwhile waits here for its first claim, release or heartbeat, and so does a second `restored`.
-HOLD_STILL = "LOCK TABLE restores, scheduled_sends, deliveries, workers IN SHARE ROW EXCLUSIVE MODE"
+# Whoever starts meanwhile waits here for its first decision, claim, release or heartbeat; so does a second `restored`.
+# An api serves before its first heartbeat, and what it decides is judged by the restores it has read: nobody may read
+# them now and decide later, so not even readers get by. That lock comes first and alone, as every event reads
+# `restores` before it writes a notification: what is under way ends, and nothing is held that it needs for that.
+# An operator's retry may take the two the other way round; one of both ends as a deadlock, and may be repeated.
+HOLD_DECISIONS = "LOCK TABLE restores IN ACCESS EXCLUSIVE MODE"
+HOLD_MOVES = "LOCK TABLE scheduled_sends, deliveries, workers IN SHARE ROW EXCLUSIVE MODE"
 
 
 async def hold_still(conn: Connection) -> None:
-    """Let nobody else move a notification until this transaction ends."""
-    await conn.execute(HOLD_STILL)
+    """Let nobody else decide or move a notification until this transaction ends."""
+    await conn.execute(HOLD_DECISIONS)
+    await conn.execute(HOLD_MOVES)
 
 
 RECORD = """

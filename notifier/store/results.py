@@ -83,6 +83,7 @@ SETTLE = f"""
       FROM s, LATERAL (SELECT o.taken_at FROM outbox o WHERE o.id = s.id LIMIT 1) AS o
 """  # noqa: S608 - constants of ours
 
+# `restored` stays, whatever a later attempt met: it says that a claim has to look for an event that stops the row.
 PUT_BACK = f"""
     WITH t AS MATERIALIZED (SELECT * FROM {_RESULT_COLUMNS}),
     a AS ({_RECORD_CALLS})
@@ -95,7 +96,7 @@ PUT_BACK = f"""
                                   THEN notifier.now() + t.wait ELSE d.next_attempt_at END,
            recipient = CASE WHEN d.erased THEN NULL ELSE d.recipient END,
            locale = CASE WHEN d.erased THEN NULL ELSE d.locale END,
-           reason = coalesce(t.reason, d.reason)
+           reason = CASE WHEN d.reason = 'restored' THEN d.reason ELSE coalesce(t.reason, d.reason) END
       FROM t
      WHERE d.id = t.id AND d.generation = t.g AND d.claimed_by IS NOT DISTINCT FROM $1
     RETURNING d.id, NULL::float8 AS open_s

@@ -148,6 +148,28 @@ async def test_what_is_planted_is_counted_under_its_rule_and_no_other(lived_in: 
     assert await counted(lived_in) == (NOTHING if rule is None else Counter({rule: 1}))
 
 
+# More than the last 1 000 pages, and more than 10 000 events in those: what is newest must be among what is looked at.
+QUIET_EVENTS = """
+    INSERT INTO events (source, id, type, user_id, occurred_at, fingerprint, taken_at, answer)
+    SELECT 'api', 'quiet_' || n, 'user.signed_up', 'quiet', now(), sha256(''), now(), '{"notifications": []}'
+      FROM generate_series(1, 40000) n
+"""
+PROMISED_TO_NOBODY = """
+    INSERT INTO events (source, id, type, user_id, occurred_at, fingerprint, taken_at, answer)
+    SELECT 'api', 'loud_' || n, 'user.signed_up', 'loud', now(), sha256(''), now(),
+           json_build_object('notifications', json_build_array(json_build_object('id', gen_random_uuid(), 'kind', 'k')))
+      FROM generate_series(1, 50) n
+"""
+
+
+async def test_the_newest_answers_are_looked_at_however_many_came_before(lived_in: Api) -> None:
+    await lived_in.conn.execute(QUIET_EVENTS)
+    assert await lived_in.conn.fetchval("SELECT pg_relation_size('events') / 8192") > 1_000
+    assert await counted(lived_in) == NOTHING
+    await lived_in.conn.execute(PROMISED_TO_NOBODY)
+    assert await counted(lived_in) == Counter({"I1": 50})
+
+
 # ------------------------------------------------------------------------------------------ what is late
 
 ALIVE = """
@@ -236,6 +258,23 @@ async def test_what_is_moved_between_two_looks_was_never_late(lived_in: Api) -> 
         pass
     assert not await suspicious()
     assert (await looking)["I4"] == 0
+
+
+async def test_who_asks_while_a_count_is_under_way_gets_that_one(lived_in: Api) -> None:
+    judge = api_judge(lived_in)
+    judge.second_look_s = 0.5
+    await lived_in.conn.execute(ALIVE, "scheduler", LONG, STILL)
+    await overdue_sends(lived_in)
+    first, gone, last = (asyncio.create_task(judge.count()) for _ in range(3))
+    await asyncio.sleep(0)
+    gone.cancel()
+    assert (await first)["I4"] == 1
+    await asyncio.sleep(0)
+    assert last.done(), "it waited for a count of its own"
+    assert last.result() == first.result()
+    assert gone.cancelled()
+    await lived_in.conn.execute("UPDATE workers SET role = 'api'")
+    assert (await judge.count())["I4"] == 0, "who asks after it gets a new one"
 
 
 def test_a_row_that_was_touched_between_two_looks_is_another_suspect() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
+import itertools
 import os
 import re
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -77,6 +80,60 @@ async def test_a_schema_from_a_newer_build_is_refused(empty_database_url: str, t
     for act in (migrate.migrate, migrate.check):
         with pytest.raises(NotReady, match="0009, which this build does not know"):
             await act(empty_database_url)
+
+
+def up_to(directory: Path, last: str) -> Path:
+    """Our migrations as an earlier build had them."""
+    shutil.copytree(migrate.migrations(), directory, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in (directory / "versions").glob("[0-9]*.py"):
+        if file.name[:4] > last:
+            file.unlink()
+    return directory
+
+
+IS_CHECKED = "SELECT convalidated FROM pg_constraint WHERE conname = 'deliveries_doubt'"
+AN_OPEN_ROW = """
+    INSERT INTO deliveries (id, user_id, kind, next_attempt_at, doubt_since, generation, provider, template_hash,
+                            reason)
+    VALUES (gen_random_uuid(), 'u', 'k', now(), $1, $2, $3, $4, $5)
+"""
+
+
+async def write_all_that_goes(url: str) -> int:
+    """Write open rows of every form, as far as the rules let them in. How many went in."""
+    conn = await asyncpg.connect(url)
+    written = 0
+    try:
+        forms = itertools.product((None, datetime.now(UTC)), (0, 1), (None, "mock:1"), (None, "h1"), (None, "timeout"))
+        for form in forms:
+            with contextlib.suppress(asyncpg.CheckViolationError):
+                await conn.execute(AN_OPEN_ROW, *form)
+                written += 1
+    finally:
+        await conn.close()
+    return written
+
+
+async def test_the_build_before_this_one_writes_on_while_its_rows_are_checked(
+    empty_database_url: str, tmp_path: Path
+) -> None:
+    url = empty_database_url
+    await migrate.migrate(url, directory=up_to(tmp_path / "first", "0001"))
+    before = await write_all_that_goes(url)
+    assert before == 18
+    await migrate.migrate(url, directory=up_to(tmp_path / "second", "0002"))
+    assert await value(url, IS_CHECKED) is False, "nobody is kept out while every row is looked at"
+    writer = await asyncpg.connect(url)
+    try:
+        async with writer.transaction():
+            await writer.execute("UPDATE deliveries SET next_attempt_at = now(), attempts = attempts + 1")
+            async with asyncio.timeout(30):
+                assert await migrate.migrate(url) == migrate.head()
+            await writer.execute("UPDATE deliveries SET waits = waits + 1")
+    finally:
+        await writer.close()
+    assert await value(url, IS_CHECKED) is True
+    assert await write_all_that_goes(url) >= before
 
 
 async def test_a_url_may_carry_arguments(empty_database_url: str, tmp_path: Path) -> None:

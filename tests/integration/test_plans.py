@@ -104,7 +104,7 @@ HOT: dict[str, tuple[str, tuple[Any, ...], int]] = {
     "operator_retry": (operator_moves.RETRY_OWED, (*_ONE, "failed", 0), 10),
     "lock": (users.LOCK, (SOME_USERS,), 1_000),
     "invariant_0": (invariants.DOUBLED_OR_LOST, (), 50_000),
-    "invariant_1": (invariants.PROMISED_AND_MISSING, (LAST_ID,), 25_000),
+    "invariant_1": (invariants.PROMISED_AND_MISSING, (LAST_ID,), 45_000),
     "invariant_2": (invariants.ACCEPTED_TWICE, (), 12_000),
     "invariant_3": (invariants.CANCELED_AND_CALLED, (LAST_ID,), 12_000),
     "invariant_4": (invariants.OVERDUE_SENDS, (None, timedelta(seconds=20)), 1_100),

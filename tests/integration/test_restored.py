@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
@@ -12,13 +13,16 @@ import pytest
 
 from notifier.domain.errors import NotReady
 from notifier.domain.notification import Settlement, State
+from notifier.ingest.transaction import transact
 from notifier.restore import Report, Told, restore
 from notifier.store import moves, operator_moves
 from tests.support.command import Command
-from tests.support.rig import ACCOUNT, Rig, ago, open_rig
+from tests.support.rig import ACCOUNT, Rig, ago, an_event, open_rig
+from tests.support.stack import until
 
 SIGNUP, LOGIN = "user.signed_up", "user.logged_in"
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+PATIENCE_S = 9.0
 
 
 @pytest.fixture
@@ -114,6 +118,20 @@ async def test_a_login_that_was_repeated_first_holds_back_what_is_in_doubt(rig: 
     await rig.accept(LOGIN, "ada", ago(days=1, hours=12))
     called_off = {claim.kind: claim.called_off_by for claim in await rig.claim("w")}
     assert called_off == {"onboarding": None, "followup": LOGIN}
+
+
+async def test_a_row_from_a_restore_stays_one_whatever_a_later_attempt_met(rig: Rig) -> None:
+    """Its first call meets a busy provider; only then the login is repeated, and no mail may go out any more."""
+    await rig.accept(SIGNUP, "ada", ago(days=4))
+    await told(rig, ago(days=2))
+    busy = Settlement(State.PENDING, "http_503", doubt=True)
+    claims = await rig.claim("w")
+    assert await rig.settle("w", claims, busy) == len(claims) == 2
+    assert {row["reason"] for row in await rig.rows("SELECT reason FROM deliveries")} == {"restored"}
+    await rig.accept(LOGIN, "ada", ago(days=1, hours=12))
+    again = {claim.kind: claim for claim in await rig.claim("w")}
+    assert {claim.restored for claim in again.values()} == {True}
+    assert {kind: claim.called_off_by for kind, claim in again.items()} == {"onboarding": None, "followup": LOGIN}
 
 
 async def test_a_login_means_nothing_to_a_claim_where_nothing_was_restored(rig: Rig) -> None:
@@ -228,6 +246,56 @@ async def test_while_a_process_lives_or_holds_a_row_nothing_happens(rig: Rig, co
         await connection.execute("DELETE FROM workers WHERE id = 'w2'")
     assert set((await doubts(rig)).values()) == {None}
     assert (await told(rig, ago(hours=1))).opened == 1
+
+
+async def waited_for(connection: asyncpg.Connection, table: str) -> None:
+    """Wait until somebody waits for a lock on this table."""
+
+    async def somebody_waits() -> bool:
+        query = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = $1::text::regclass AND database = $2"
+        return bool(await connection.fetchval(query, table, here))
+
+    here = await connection.fetchval("SELECT oid FROM pg_database WHERE datname = current_database()")
+    await until(somebody_waits, f"somebody waits for {table}")
+
+
+@pytest.fixture
+async def patient(database_url: str) -> AsyncIterator[Rig]:
+    async with open_rig(database_url, lock_timeout_s=PATIENCE_S) as opened:
+        await opened.rows("UPDATE installation SET created_at = now() - interval '60 days' RETURNING 1")
+        yield opened
+
+
+async def decide(rig: Rig, occurred_at: datetime) -> None:
+    """Take a signup as an api does, but wait for locks longer than its sender would."""
+    await transact(rig.ingest._door, [an_event(SIGNUP, "ada", occurred_at)], PATIENCE_S)
+
+
+async def test_a_decision_under_way_is_waited_for(patient: Rig, connection: asyncpg.Connection) -> None:
+    """An api that just started has not been heard of yet; what it decides by what it read before is in doubt too."""
+    at = ago(hours=2)
+    async with connection.transaction():  # it has read what was lost, and written no notification
+        await connection.execute("LOCK TABLE last_seen IN SHARE MODE")
+        signing_up = asyncio.create_task(decide(patient, ago(hours=1)))
+        await waited_for(connection, "last_seen")
+        restoring = asyncio.create_task(told(patient, at))
+        await waited_for(connection, "restores")
+    await signing_up
+    assert (await restoring).opened == 1
+    assert await doubts(patient) == {("ada", "onboarding"): at}
+
+
+async def test_a_decision_that_comes_meanwhile_waits_and_knows(patient: Rig, connection: asyncpg.Connection) -> None:
+    occurred_at = ago(hours=1)
+    async with connection.transaction():
+        await connection.execute("LOCK TABLE workers IN ROW EXCLUSIVE MODE")
+        restoring = asyncio.create_task(told(patient, ago(hours=2)))
+        await waited_for(connection, "workers")
+        signing_up = asyncio.create_task(decide(patient, occurred_at))
+        await waited_for(connection, "restores")
+    assert (await restoring).opened == 0
+    await signing_up
+    assert await doubts(patient) == {("ada", "onboarding"): occurred_at}
 
 
 @pytest.mark.parametrize(
