@@ -15,7 +15,10 @@ CALM_SHARE = 0.1  # of the run, at its end: nothing is broken any more
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One fault of a run. `at_s` counts from the start; it has healed by `at_s + for_s`, or is ended then."""
+    """One fault of a run. `at_s` counts from the start; it has healed by `at_s + for_s`, or is ended then.
+
+    At a failpoint `for_s` counts from when the armed process answers.
+    """
 
     n: int
     family: str
@@ -103,7 +106,7 @@ CATALOG: Mapping[str, tuple[Kind, ...]] = {
     ),
     "clocks": (Kind("ten_minutes_apart", (0, 0)),),
     "rolling": (Kind("replaced", (12, 16), {"first": ("new", "old"), "beginning_with": OF_A_DEPLOY}),),
-    "forget": (Kind("keys_forgotten", (1, 1)),),
+    "forget": (Kind("keys_forgotten", (1.5, 3)),),
 }
 FAMILIES = tuple(CATALOG)
 DEFAULT_FAMILIES = tuple(family for family in FAMILIES if family != "forget")
