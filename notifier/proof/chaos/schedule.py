@@ -17,7 +17,7 @@ CALM_SHARE = 0.1  # of the run, at its end: nothing is broken any more
 class Planned:
     """One fault of a run. `at_s` counts from the start; it has healed by `at_s + for_s`, or is ended then.
 
-    At a failpoint `for_s` counts from when the armed process answers.
+    At a failpoint `for_s` counts from when the armed process answers, and what that took comes on top.
     """
 
     n: int
