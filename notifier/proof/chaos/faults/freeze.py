@@ -14,7 +14,8 @@ from notifier.proof.chaos.schedule import Planned
 async def at_failpoint(scene: Scene, planned: Planned) -> bool:
     """Replace a pod by one that stops itself at the step, and wake it; whether it came there.
 
-    It has `for_s` from its first answer, the time it is frozen included, and what it took to come on top. One that does not come there is replaced.
+    It has `for_s` from its first answer, the time it is frozen included, and what it took to come on top. One that does
+    not come there is replaced.
     """
     pod, frozen_s = scene.pods[planned.parameters["pod"]], planned.parameters["frozen_s"]
     async with pod.lock:

@@ -14,7 +14,8 @@ from notifier.proof.chaos.schedule import Planned
 async def at_failpoint(scene: Scene, planned: Planned) -> bool:
     """Replace a pod by one that kills itself at the step; whether it did, within `for_s` of its first answer.
 
-    Where it was long in coming, everything is: it has that time on top. One that does not come there in time is killed anyway.
+    Where it was long in coming, everything is: it has that time on top. One that does not come there in time is killed
+    anyway.
     """
     pod = scene.pods[planned.parameters["pod"]]
     async with pod.lock:
