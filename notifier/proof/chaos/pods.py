@@ -26,6 +26,7 @@ RESTART_MAX_S = 2.0
 HEALTHY_AFTER_S = 5.0
 END_WITHIN_S = 10.0
 START_WITHIN_S = 90.0
+ARM_AGAIN_FOR = 2.0  # times as long as it has
 WORDS_BYTES = 2_000
 ALONE = ("api", "supervisor")  # two of these would want the same port or directory
 First = Literal["new", "old"]
@@ -142,6 +143,22 @@ class Pod:
         if old is not None:
             await self._terminate(old)
         return new
+
+    async def arm(self, failpoints: str, for_s: float) -> Life:
+        """Replace it with an armed one, and give that once it came to its step, or `for_s` after its first answer.
+
+        Where it was long in coming, everything is: it has that time on top. One that something else ended, a database
+        that was away say, is armed again.
+        """
+        began = time.monotonic()
+        while True:
+            life = await self.replace(failpoints=failpoints, first=order(self))
+            came_after_s = time.monotonic() - began
+            await _any((life.ended, life.frozen), for_s + came_after_s)
+            has_ended = life.ended.is_set() and not life.struck_itself
+            if not has_ended or time.monotonic() - began > ARM_AGAIN_FOR * for_s:
+                return life
+            await asyncio.sleep(RESTART_FIRST_S)
 
     @contextlib.contextmanager
     def down(self) -> Iterator[None]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 
-from notifier.proof.chaos.pods import order, within
 from notifier.proof.chaos.scene import Scene
 from notifier.proof.chaos.schedule import Planned
 
@@ -14,15 +12,12 @@ from notifier.proof.chaos.schedule import Planned
 async def at_failpoint(scene: Scene, planned: Planned) -> bool:
     """Replace a pod by one that stops itself at the step, and wake it; whether it came there.
 
-    It has `for_s` from its first answer, the time it is frozen included, and what it took to come on top. One that does
-    not come there is replaced.
+    `for_s` is the time it has for that and the time it is frozen. One that does not come there is replaced.
     """
     pod, frozen_s = scene.pods[planned.parameters["pod"]], planned.parameters["frozen_s"]
     async with pod.lock:
-        began = time.monotonic()
-        life = await pod.replace(failpoints=f"{planned.name}=freeze*1", first=order(pod))
-        came_after_s = time.monotonic() - began
-        reached = await within(life.frozen, planned.for_s - frozen_s + came_after_s)
+        life = await pod.arm(f"{planned.name}=freeze*1", planned.for_s - frozen_s)
+        reached = life.frozen.is_set()
         if reached:
             try:
                 await asyncio.sleep(frozen_s)

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 
-from notifier.proof.chaos.pods import order, within
 from notifier.proof.chaos.scene import Scene
 from notifier.proof.chaos.schedule import Planned
 
 
 async def at_failpoint(scene: Scene, planned: Planned) -> bool:
-    """Replace a pod by one that kills itself at the step; whether it did, within `for_s` of its first answer.
-
-    Where it was long in coming, everything is: it has that time on top. One that does not come there in time is killed
-    anyway.
-    """
+    """Replace a pod by one that kills itself at the step; whether it did. If not, it is killed anyway."""
     pod = scene.pods[planned.parameters["pod"]]
     async with pod.lock:
-        began = time.monotonic()
-        life = await pod.replace(failpoints=f"{planned.name}=kill*1", first=order(pod))
-        came_after_s = time.monotonic() - began
-        if not await within(life.ended, planned.for_s + came_after_s) and pod.life is life:
+        life = await pod.arm(f"{planned.name}=kill*1", planned.for_s)
+        if not life.ended.is_set() and pod.life is life:
             pod.signal(signal.SIGKILL)
             await life.ended.wait()
         return life.struck_itself
