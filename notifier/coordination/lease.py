@@ -24,7 +24,7 @@ for i, key in ipairs(KEYS) do
 end
 return granted
 """
-_HELD = """
+HELD = """
 local held = {}
 for i, key in ipairs(KEYS) do
     if redis.pcall('GET', key) == ARGV[i] then held[i] = 1 else held[i] = 0 end
@@ -61,7 +61,7 @@ class Leases:
             return set()
         ids = list(owners)
         arguments = [*map(_key, ids), *owners.values()]
-        answer = await self._client.ask("held", lambda redis: redis.eval(_HELD, len(ids), *arguments))
+        answer = await self._client.ask("held", lambda redis: redis.eval(HELD, len(ids), *arguments))
         if not isinstance(answer, list) or len(answer) != len(ids):
             return set()
         held = {notification for notification, flag in zip(ids, answer, strict=True) if flag == 1}

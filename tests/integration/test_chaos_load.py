@@ -20,7 +20,7 @@ from notifier.proof.chaos.quiet import await_quiet
 from notifier.proof.chaos.recorder import Recorder
 from tests.support.stack import KEY, SECRET, open_stack
 
-SECONDS, USERS = 8.0, 60
+SECONDS, USERS = 5.0, 40
 
 
 async def test_the_load_is_heard_comes_to_rest_and_is_written_down(

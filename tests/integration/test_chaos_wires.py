@@ -7,12 +7,18 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from notifier.proof.chaos.liars import DENY, GRANT, lying_redis
+from notifier import observe
+from notifier.coordination.client import RedisClient
+from notifier.coordination.lease import Leases
+from notifier.coordination.wakeup import Wakeup
+from notifier.proof.chaos.liars import Lie, denies, grants, lying_redis
 from notifier.proof.chaos.proxy import PORTS, Cut, Proxy
 from tests.support.stack import until
 
@@ -191,17 +197,40 @@ async def test_a_wire_that_is_closed_lets_go_of_everybody() -> None:
         waiting[1].close()
 
 
-@pytest.mark.parametrize("answer", [GRANT, DENY], ids=["grants", "denies"])
-async def test_a_liar_says_the_same_to_everything(answer: bytes) -> None:
-    async with lying_redis(answer) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n*1\r\n$4\r\nPING\r\n")
-        async with asyncio.timeout(5):
-            assert await reader.readexactly(2 * len(answer)) == 2 * answer
-        writer.close()
+@pytest.mark.parametrize(("lie", "is_held"), [(grants, False), (denies, True)])
+async def test_a_liar_is_believed_by_whoever_asks_for_leases(lie: Lie, is_held: bool) -> None:
+    owners = {uuid4(): "w1", uuid4(): "w2"}
+    async with lying_redis(lie) as port:
+        url = f"redis://:secret@127.0.0.1:{port}/0"
+        client = RedisClient(url)
+        leases, wakeup = Leases(client), Wakeup(client, url)
+
+        async def is_told() -> bool:
+            """Whether it said what it was to say; a machine that is busy may take longer than the budget."""
+            before = {outcome: counted(outcome) for outcome in ("granted", "denied")}
+            await leases.renew(list(owners), "w1", timedelta(seconds=1))
+            held = await leases.held(owners)
+            outcome = "denied" if is_held else "granted"
+            return held == (set(owners) if is_held else set()) and counted(outcome) == before[outcome] + 4
+
+        heard = asyncio.Event()
+        listening = asyncio.create_task(wakeup.listen(heard.set))
+        try:
+            await until(is_told, "renewed and held are answered with the lie")
+            assert client.is_well
+            async with asyncio.timeout(5):
+                await heard.wait()  # it has subscribed
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+            await client.close()
+
+
+def counted(outcome: str) -> float:
+    return observe.COORDINATION_ACQUIRE.labels("send_lease", outcome)._value.get()
 
 
 async def test_a_late_liar_keeps_whoever_waits() -> None:
-    async with lying_redis(GRANT, after_s=5) as port, Redis(port=port, socket_timeout=SILENCE_S, retry=None) as redis:
+    async with lying_redis(grants, after_s=5) as port, Redis(port=port, socket_timeout=SILENCE_S, retry=None) as redis:
         with pytest.raises(RedisError):
             await redis.ping()

@@ -88,9 +88,10 @@ JUDGED = "import sys; open(sys.argv[-1], 'w').write('{\"violations\": [%s]}'); s
         (None, "broke", "is not there"),
         (JUDGED % ('{"rule": "I2"}, {"rule": "I3"}, {"rule": "I2"}', 1), "failed", "I2: 2, I3: 1"),
         (JUDGED % ("", 0), "passed", "no violation"),
+        (JUDGED % ("", 1), "broke", "ended with 1 and no violation: "),
         ("raise RuntimeError('no judge came')", "broke", "ended with 1: RuntimeError: no judge came"),
     ],
-    ids=["not-there", "violation", "nothing-found", "traceback"],
+    ids=["not-there", "violation", "nothing-found", "rig-fell-short", "traceback"],
 )
 def test_a_chaos_run_notices_only_what_it_judged(scratch: Scratch, script: str | None, state: str, words: str) -> None:
     if script is not None:

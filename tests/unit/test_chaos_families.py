@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from notifier.proof.chaos.families import choose, named
+from notifier.proof.chaos.families import by_name, choose, named
 from notifier.proof.chaos.schedule import DEFAULT_FAMILIES, FAMILIES
 
 
@@ -38,3 +38,8 @@ def test_what_nobody_knows_is_refused_with_what_there_is(text: str, says: str) -
 @pytest.mark.parametrize("text", ["all", "none", "kill", "kill,redis", "all,forget"])
 def test_families_are_named_as_shortly_as_they_can_be_chosen(text: str) -> None:
     assert named(choose(text)) == text
+
+
+def test_what_is_named_one_by_one_must_be_done() -> None:
+    assert by_name("kill, clocks") == ("kill", "clocks")
+    assert by_name("all,forget,-redis") == ("forget",)

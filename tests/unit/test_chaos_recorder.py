@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from notifier.proof import history
-from notifier.proof.chaos.recorder import Recorder
+from notifier.proof.chaos.recorder import ROUND_TRIP_MAX_S, Recorder
 
 NOW = datetime(2026, 11, 29, 10, tzinfo=UTC)
 
@@ -100,3 +101,40 @@ async def test_a_database_that_is_away_changes_nothing(recorder: Recorder) -> No
     before = recorder.at_of(1.0)
     await recorder.compare("postgresql://nobody@127.0.0.1:9/nothing")
     assert recorder.at_of(1.0) == before
+
+
+async def test_a_slow_comparison_is_made_again_until_one_is_quick(recorder: Recorder) -> None:
+    delays = iter([0.3, 0.2, 0.0])
+
+    async def ask() -> datetime:
+        """A database that answers at once, and a way back that is slow at first."""
+        at = datetime.now(UTC) + timedelta(hours=1)
+        await asyncio.sleep(next(delays))
+        return at
+
+    await recorder.compare_with(ask)
+    ahead = recorder.at_of(time.monotonic()) - datetime.now(UTC)
+    assert abs(ahead - timedelta(hours=1)) < timedelta(seconds=0.03)
+
+
+async def test_a_slower_comparison_replaces_none_that_was_quicker(recorder: Recorder) -> None:
+    async def ask() -> datetime:
+        return NOW
+
+    async def ask_slowly() -> datetime:
+        await asyncio.sleep(ROUND_TRIP_MAX_S * 2)
+        return NOW + timedelta(days=1)
+
+    await recorder.compare_with(ask_slowly)
+    assert recorder.at_of(time.monotonic()) > NOW + timedelta(hours=23), "nothing better is known"
+    await recorder.compare_with(ask)
+    await recorder.compare_with(ask_slowly)
+    assert recorder.at_of(time.monotonic()) < NOW + timedelta(hours=1)
+
+
+def test_the_end_of_the_last_fault_is_known(recorder: Recorder) -> None:
+    assert recorder.last_fault_ended is None
+    recorder.fault(n=1, family="redis", name="stopped", phase="begin")
+    assert recorder.last_fault_ended is None
+    recorder.fault(n=1, family="redis", name="stopped", phase="end")
+    assert recorder.last_fault_ended == pytest.approx(time.monotonic(), abs=1)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -23,10 +25,12 @@ FAULTS = {("kill", "worker.mid_send"): 3, ("kill", "at_any_moment"): 1, ("redis"
 CALLS = {"accepted": 4, "duplicate": 1}
 
 
+SKIPPED = {"clocks": "libfaketime is not installed"}
+FAILED = ("fault 3 (network provider_cut): TimeoutError: it was away",)
+
+
 def outcome(lines: Sequence[Line], *, quiet_after_s: float | None = 2.1, wish: Wish = WISH) -> Outcome:
-    skipped = {"clocks": "libfaketime is not installed"}
-    failed = ("fault 3 (network provider_cut): TimeoutError: it was away",)
-    return Outcome(wish, judge(lines), FAULTS, skipped, failed, quiet_after_s, 131.0, CALLS)
+    return Outcome(wish, judge(lines), FAULTS, 5, 4, SKIPPED, (), quiet_after_s, 131.0, CALLS)
 
 
 def good() -> Outcome:
@@ -51,7 +55,8 @@ def test_a_good_run_says_what_was_broken_and_that_it_held(width: int) -> None:
     text = printed(good(), width)
     assert "at any moment, worker.mid send ×3" in text
     assert "NOT DONE: libfaketime is not installed" in text
-    assert "The rig itself could not do fault 3" in text
+    assert "Armed steps: reached 4 of 5" in text
+    assert "The rig could not" not in text
     assert "1 calls of dead or frozen workers came again" in text
     assert "0 lost · 0 duplicated · 0 after a cancel\n" in text
     assert 'Again: make chaos ARGS="--minutes 2 --users 400 --seed 7"\n' in text
@@ -74,7 +79,29 @@ def test_the_same_for_programs() -> None:
     assert {found["rule"] for found in bad["violations"]} >= {"I2"}
     assert all(found["explanation"] for found in bad["violations"])
     assert bad["takeovers"]["number"] == 1
+    assert bad["failpoints"] == {"armed": 5, "reached": 4}
     assert document(good(), "again", None)["ok"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"failed": FAILED}, "The rig could not do fault 3 (network provider_cut): TimeoutError: it was away"),
+        ({"wish": replace(WISH, by_name=("clocks",))}, "The rig could not do clocks: libfaketime is not installed"),
+        ({"reached": 0}, "The rig could not do any of the 5 steps that were armed"),
+        ({"faults": {}}, "The rig could not do a single fault"),
+    ],
+    ids=["failed", "skipped", "unreached", "idle"],
+)
+def test_a_rig_that_could_not_break_what_it_was_to_is_not_good(changes: dict[str, Any], words: str) -> None:
+    short = replace(good(), **changes)
+    assert short.verdict.is_good
+    assert words in printed(short, 120)
+    assert not document(short, "again", None)["ok"]
+    out = io.StringIO()
+    summary(Console(file=out, width=80), [good(), short], broken_off=[9])
+    assert "rig fell short" in out.getvalue()
+    assert "3 runs, 0 with violations, 1 of a rig that fell short, 1 broken off" in out.getvalue()
 
 
 def test_several_runs_are_a_line_each() -> None:
@@ -87,6 +114,12 @@ def test_several_runs_are_a_line_each() -> None:
 
 
 def test_the_command_names_what_differs_from_what_is_usual() -> None:
-    wish = Wish(seed=1, seconds=30, users=5, families=("kill", "forget"), has_keys=False, window_s=2.5)
-    said = "--minutes 0.5 --users 5 --seed 1 --faults kill,forget --keyless --window 2.5"
+    wish = Wish(1, 30, 5, families=("kill", "forget"), has_keys=False, window_s=2.5, patience_s=90, keep=True)
+    said = "--minutes 0.5 --users 5 --seed 1 --faults kill,forget --keyless --window 2.5 --patience 90 --keep"
     assert command_line(wish) == f'make chaos ARGS="{said}"'
+
+
+def test_the_command_asks_for_the_same_run() -> None:
+    wish = Wish(seed=1, seconds=60 * 0.7654321, users=5, families=DEFAULT_FAMILIES)
+    minutes = command_line(wish).partition("--minutes ")[2].split()[0]
+    assert 60 * float(minutes) == wish.seconds

@@ -98,6 +98,7 @@ def test_every_point_is_killed_at_and_every_fault_can_be_found() -> None:
         ("provider", "too_many", "", False),
         ("network", "provider_answers_lost", "worker-1", True),
         ("network", "database_cut", "worker-1", False),
+        ("forget", "keys_forgotten", "", True),
         ("postgres", "postmaster_killed", "", False),
     ],
 )

@@ -10,7 +10,7 @@ import logging
 import secrets
 import shutil
 import sys
-import tempfile
+import traceback
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,12 +19,14 @@ from typing import Annotated, Any, TypeVar
 import structlog
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from notifier.domain.errors import NotifierError
+from notifier.proof.chaos import leftovers
 from notifier.proof.chaos import recovery as takeover
-from notifier.proof.chaos.families import ALL, choose, named, teach
+from notifier.proof.chaos.families import ALL, by_name, choose, named, teach
 from notifier.proof.chaos.report import document, report, summary
-from notifier.proof.chaos.run import Outcome, Wish, run
+from notifier.proof.chaos.run import PATIENCE_S, Outcome, Wish, run
 from notifier.proof.chaos.screen import Screen
 from notifier.proof.chaos.stage import WINDOW_S
 from notifier.supervisor.conductor import Signals
@@ -70,14 +72,14 @@ def chaos(
     ] = None,
     patience: Annotated[
         float, typer.Option(min=1, help="Seconds after the last fault in which all must come to rest.")
-    ] = 60.0,
+    ] = PATIENCE_S,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the run's files and logs.")] = False,
 ) -> None:
     """Load an installation of its own while everything is killed, frozen, cut off and lied to; then count every mail.
 
     A checker judges the run by what was seen from outside: nothing lost, nothing sent twice, nothing after a cancel.
-    Exit 0 when all of it held, 1 when not (also when it did not come to rest in time), 2 for a wrong command line,
-    130 after Ctrl-C. It heeds no NOTIFIER_ setting, and leaves nothing behind.
+    Exit 0 when all of it held, 1 when not (also when it did not come to rest in time, or could not be broken as was
+    asked), 2 for a wrong command line, 130 after Ctrl-C. It heeds no NOTIFIER_ setting, and leaves nothing behind.
     """
     if faults == "help":
         teach(Console())
@@ -98,6 +100,7 @@ def chaos(
         window_s=window,
         patience_s=patience,
         keep=keep,
+        by_name=by_name(faults),
     )
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # the screen tells
     showing = _Showing(Console(highlight=False), json, history)
@@ -115,6 +118,7 @@ class _Showing:
     history: Path | None
     outcomes: list[Outcome] = field(default_factory=list)
     documents: list[dict[str, Any]] = field(default_factory=list)
+    broken_off: list[int] = field(default_factory=list)  # seeds
 
     async def show(self, wish: Wish, runs: int | None) -> int:
         """Run `runs` seeds, or until a violation when it is None; gives the exit code."""
@@ -123,11 +127,11 @@ class _Showing:
             for number in itertools.count() if runs is None else range(runs):
                 if not await _unless_stopped(signals, self._one(replace(wish, seed=wish.seed + number))):
                     break
-                if runs is None and not self.outcomes[-1].verdict.is_good:
+                if runs is None and not self.documents[-1]["ok"]:
                     break
-        good = all(outcome.verdict.is_good for outcome in self.outcomes)
-        if len(self.outcomes) > 1:
-            summary(self.console, self.outcomes)
+        good = all(document["ok"] for document in self.documents)
+        if len(self.documents) > 1:
+            summary(self.console, self.outcomes, self.broken_off)
         if self.documents:
             self._write(self.documents[0] if runs == 1 else {"ok": good, "runs": self.documents})
         if signals.first is not None:
@@ -136,23 +140,43 @@ class _Showing:
         return 0 if good else EXIT_VIOLATION
 
     async def _one(self, wish: Wish) -> bool:
+        try:
+            await self._run(wish)
+        except Exception as error:  # noqa: BLE001 - the top of one run; the next seeds have theirs
+            self._break_off(wish, error)
+        return True
+
+    async def _run(self, wish: Wish) -> None:
         screen = Screen(self.console)
-        with _history_file(self.history) as file:
+        with _history_file(self.history, wish.seed) as file:
             with screen.moving(f"Seed {wish.seed}: setting up {wish.users} users' {wish.seconds:g} s of trouble"):
                 outcome = await run(wish, file, screen)
             kept = self.history
-            if kept is None and not outcome.verdict.is_good:
+            if kept is None and not outcome.is_good:
                 kept = _keep(file, wish.seed)
         again = command_line(wish)
         report(self.console, outcome, again, kept)
         self.outcomes.append(outcome)
         self.documents.append(document(outcome, again, kept))
-        return True
+
+    def _break_off(self, wish: Wish, error: Exception) -> None:
+        """Say why a run came to no verdict: whatever it was, nothing has been shown."""
+        lines = [*str(error).splitlines(), *getattr(error, "__notes__", ())]
+        if not isinstance(error, NotifierError):
+            lines = traceback.format_exception(error)  # the notes stand in it
+        self.console.print(Text(f"Seed {wish.seed} broke off, and shows nothing:", style="bold red"))
+        for line in lines:
+            self.console.print(Text(line.rstrip()), soft_wrap=True)
+        again = command_line(wish)
+        self.console.print(Text(f"Again: {again}", style="dim"), soft_wrap=True)
+        self.broken_off.append(wish.seed)
+        words = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+        self.documents.append({"ok": False, "seed": wish.seed, "broke_off": words, "command": again})
 
     async def show_recovery(self, kills: int, seed: int) -> int:
         """Kill so many workers; gives the exit code."""
         signals, screen = Signals(), Screen(self.console)
-        with signals.listening(), _history_file(None) as file:
+        with signals.listening(), _history_file(None, seed) as file:
 
             async def measure() -> takeover.Recovery:
                 with screen.moving(f"Killing {kills} workers in mid-send"):
@@ -163,6 +187,7 @@ class _Showing:
             self.console.print("Stopped; everything is put away.")
             return EXIT_BY_SIGNAL + (signals.first or 0)
         takeover.report(self.console, found)
+        self.console.print(Text(f'Again: {PROGRAM}"--recovery {kills} --seed {seed}"', style="dim"), soft_wrap=True)
         self._write(takeover.document(found))
         return 0 if found.is_good else EXIT_VIOLATION
 
@@ -184,17 +209,25 @@ async def _unless_stopped(signals: Signals, act: Coroutine[Any, Any, T]) -> T | 
 
 
 @contextlib.contextmanager
-def _history_file(wanted: Path | None) -> Iterator[Path]:
-    """Where the history goes: where it is wanted, or a file that is gone afterwards unless somebody moved it."""
+def _history_file(wanted: Path | None, seed: int) -> Iterator[Path]:
+    """Where the history goes: where it is wanted, or a file that is gone afterwards unless somebody moved it.
+
+    It stays when something goes wrong, which is more than being stopped; the error's notes say where. It is in a run's
+    directory, so that the next run removes what a killed one left.
+    """
     if wanted is not None:
         yield wanted
         return
-    with tempfile.NamedTemporaryFile(prefix="notifier-chaos-", suffix=".jsonl", delete=False) as made:
-        file = Path(made.name)
+    folder = leftovers.make_folder()
+    file = folder / "history.jsonl"
     try:
         yield file
+    except Exception as error:
+        if file.exists():
+            error.add_note(f"History: {_keep(file, seed)}")
+        raise
     finally:
-        file.unlink(missing_ok=True)
+        leftovers.clear(folder)
 
 
 def _keep(file: Path, seed: int) -> Path:
@@ -207,13 +240,17 @@ def _keep(file: Path, seed: int) -> Path:
 
 def command_line(wish: Wish) -> str:
     """How to ask for this run again."""
-    said = [f"--minutes {wish.seconds / 60:g}", f"--users {wish.users}", f"--seed {wish.seed}"]
+    said = [f"--minutes {wish.seconds / 60:.12g}", f"--users {wish.users}", f"--seed {wish.seed}"]
     if (families := named(wish.families)) != ALL:
         said.append(f"--faults {families}")
     if not wish.has_keys:
         said.append("--keyless")
     if wish.window_s != WINDOW_S:
         said.append(f"--window {wish.window_s:g}")
+    if wish.patience_s != PATIENCE_S:
+        said.append(f"--patience {wish.patience_s:.12g}")
+    if wish.keep:
+        said.append("--keep")
     return f'{PROGRAM}"{" ".join(said)}"'
 
 
@@ -222,7 +259,7 @@ def main() -> None:
     try:
         app(prog_name="kill_pod_mid_send.py")
     except NotifierError as error:
-        for line in str(error).splitlines():
+        for line in [*str(error).splitlines(), *getattr(error, "__notes__", ())]:
             typer.echo(f"chaos: {line}", err=True)
         sys.exit(EXIT_VIOLATION)
     except KeyboardInterrupt:  # before anybody listened for it

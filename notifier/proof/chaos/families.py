@@ -34,6 +34,11 @@ def choose(text: str) -> tuple[str, ...]:
     return tuple(family for family in FAMILIES if family in chosen)
 
 
+def by_name(text: str) -> tuple[str, ...]:
+    """Those of a list that has been read which it names one by one."""
+    return tuple(word for word in (part.strip() for part in text.split(",")) if word in FAMILIES)
+
+
 def named(families: Sequence[str]) -> str:
     """The shortest list that means these."""
     more = [family for family in families if family not in DEFAULT_FAMILIES]

@@ -26,7 +26,9 @@ RESTART_MAX_S = 2.0
 HEALTHY_AFTER_S = 5.0
 END_WITHIN_S = 10.0
 START_WITHIN_S = 90.0
+ARM_AGAIN_FOR = 2.0  # times as long as it has
 WORDS_BYTES = 2_000
+ALONE = ("api", "supervisor")  # two of these would want the same port or directory
 First = Literal["new", "old"]
 
 
@@ -56,11 +58,17 @@ class Life:
     sent: set[signal.Signals] = field(default_factory=set)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
+    @property
+    def struck_itself(self) -> bool:
+        """Whether it was armed and has killed itself at its step."""
+        killed = self.process.returncode == -signal.SIGKILL and signal.SIGKILL not in self.sent
+        return killed and bool(self.armed)
+
 
 class Pod:
     """A process that is to be there until the end, whoever kills it.
 
-    One started again after its end has no failpoints armed. Whoever breaks it holds `lock` meanwhile.
+    Only one that replaces another has failpoints armed. Whoever breaks it holds `lock` meanwhile.
     """
 
     def __init__(self, spec: PodSpec, *, folder: Path, parent_fd: int, note: Note) -> None:
@@ -73,7 +81,6 @@ class Pod:
         self._parent_fd = parent_fd
         self._note = note
         self._lives = 0
-        self._armed_next = ""
         self._starting = asyncio.Lock()
         self._may_start = asyncio.Event()
         self._may_start.set()
@@ -81,15 +88,13 @@ class Pod:
 
     async def keep(self) -> None:
         """Have it run until `end`."""
-        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         delay_s = RESTART_FIRST_S
         while not self._is_ending:
             await self._may_start.wait()
             started = time.monotonic()
             async with self._starting:
                 if self.life is None or self.life.ended.is_set():
-                    armed, self._armed_next = self._armed_next, ""
-                    self.life = await self._start(armed)
+                    self.life = await self._start("")
                 life = self.life
             await life.ended.wait()
             if self.life is life and not self._is_ending:
@@ -122,29 +127,38 @@ class Pod:
         _send(life, number)
 
     async def replace(self, *, failpoints: str = "", first: First = "old") -> Life:
-        """Replace its process with another one, in order; gives the new one once it runs, with `failpoints` armed.
+        """Replace its process with another one, in order; gives the new one once it answers, `failpoints` armed.
 
         `first`: whether the new one answers before the old one is told to end, or the old one has ended before.
         """
-        if first == "new":
-            return await self._replace_new_first(failpoints)
-        old = self.life
-        self._armed_next = failpoints
-        if old is not None:
-            await self._terminate(old)
-        while self.life is old or self.life is None:  # noqa: ASYNC110 - `keep` starts it
-            await asyncio.sleep(LOOK_S)
-        await _any((self.life.answers, self.life.ended), START_WITHIN_S)
-        return self.life
-
-    async def _replace_new_first(self, failpoints: str) -> Life:
-        async with self._starting:
-            old, new = self.life, await self._start(failpoints)
-            await _any((new.answers, new.ended), START_WITHIN_S)
+        async with self._starting:  # `keep` starts none meanwhile, and nobody but this one is armed
+            old = self.life
+            if old is not None and first == "old":
+                await self._terminate(old)
+            new = await self._start(failpoints)
+            if first == "old":
+                self.life = new
+            await _any((new.answers, new.ended, new.frozen), START_WITHIN_S)
             self.life = new
         if old is not None:
             await self._terminate(old)
         return new
+
+    async def arm(self, failpoints: str, for_s: float) -> Life:
+        """Replace it with an armed one, and give that once it came to its step, or `for_s` after its first answer.
+
+        Where it was long in coming, everything is: it has that time on top. One that something else ended, a database
+        that was away say, is armed again.
+        """
+        began = time.monotonic()
+        while True:
+            life = await self.replace(failpoints=failpoints, first=order(self))
+            came_after_s = time.monotonic() - began
+            await _any((life.ended, life.frozen), for_s + came_after_s)
+            has_ended = life.ended.is_set() and not life.struck_itself
+            if not has_ended or time.monotonic() - began > ARM_AGAIN_FOR * for_s:
+                return life
+            await asyncio.sleep(RESTART_FIRST_S)
 
     @contextlib.contextmanager
     def down(self) -> Iterator[None]:
@@ -158,7 +172,6 @@ class Pod:
     async def heal(self) -> None:
         """Thaw it, let it start, and replace a process that is still armed."""
         self._may_start.set()
-        self._armed_next = ""
         if (life := self.life) is None or life.ended.is_set():
             return
         if is_stopped(life.pid):
@@ -171,6 +184,7 @@ class Pod:
 
     async def _start(self, armed: str) -> Life:
         self._lives += 1
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         ready_file = self._folder / "ready" / f"{self.spec.name}-{self._lives}.json"
         ready_file.parent.mkdir(mode=0o700, exist_ok=True)
         settings = {f"NOTIFIER_{name}": value for name, value in self.spec.settings.items()}
@@ -199,7 +213,7 @@ class Pod:
         code = await life.process.wait()
         forget_clock(life.pid)
         if code == -signal.SIGKILL and signal.SIGKILL not in life.sent:
-            self._signalled(life, "KILL", f"failpoint {_point(life.armed)}" if life.armed else "somebody else")
+            self._signalled(life, "KILL", f"failpoint {_point(life.armed)}" if life.struck_itself else "somebody else")
         self._signalled(life, "END", "" if code <= 0 else f"exit code {code}")
         for task in life.tasks[1:]:
             task.cancel()
@@ -267,6 +281,11 @@ def _is_writer(note: Mapping[str, object], pid: int) -> bool:
 
 def _point(armed: str) -> str:
     return armed.partition("=")[0]
+
+
+def order(pod: Pod, wanted: First = "new") -> First:
+    """Which of two is there first when a pod is replaced: as wanted, where two can be at once."""
+    return "old" if pod.spec.role in ALONE else wanted
 
 
 async def within(event: asyncio.Event, seconds: float) -> bool:

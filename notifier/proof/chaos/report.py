@@ -32,7 +32,9 @@ def report(console: Console, outcome: Outcome, again: str, kept: Path | None) ->
         _explain(console, finding)
     if (more := len(outcome.verdict.violations) - VIOLATIONS_SHOWN) > 0:
         console.print(f"… and {more} more; `python -m notifier.proof.checker {kept or 'HISTORY'}` tells them all.\n")
-    console.print(Text(sentence(outcome.verdict), style="bold green" if outcome.verdict.is_good else "bold red"))
+    for text in outcome.shortcomings:
+        console.print(Text(f"The rig could not do {text}", style="bold red"))
+    console.print(Text(sentence(outcome.verdict), style=_style(outcome.is_good)))
     console.print(Text(f"Again: {again}", style="dim"), soft_wrap=True)
     if kept is not None:
         console.print(Text(f"History: {kept}", style="dim"), soft_wrap=True)
@@ -55,7 +57,7 @@ def document(outcome: Outcome, again: str, kept: Path | None) -> dict[str, Any]:
     for (family, name), number in sorted(outcome.faults.items()):
         families.setdefault(family, {})[name] = number
     return {
-        "ok": verdict.is_good,
+        "ok": outcome.is_good,
         "seed": wish.seed,
         "seconds": wish.seconds,
         "took_s": round(outcome.seconds, 1),
@@ -63,6 +65,7 @@ def document(outcome: Outcome, again: str, kept: Path | None) -> dict[str, Any]:
         "has_keys": wish.has_keys,
         "families": list(wish.families),
         "faults": families,
+        "failpoints": {"armed": outcome.armed, "reached": outcome.reached},
         "skipped": dict(outcome.skipped),
         "failed": list(outcome.failed),
         "quiet_after_s": None if outcome.quiet_after_s is None else round(outcome.quiet_after_s, 1),
@@ -86,13 +89,13 @@ def takeovers(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def summary(console: Console, outcomes: Sequence[Outcome]) -> None:
-    """One line a seed, after several."""
+def summary(console: Console, outcomes: Sequence[Outcome], broken_off: Sequence[int] = ()) -> None:
+    """One line a seed, after several; `broken_off`: the seeds of those that came to no verdict."""
     table = _table("Seed", "Mails", "Copies refused", "Faults", "Worst takeover", "Rest after", "Verdict")
     for outcome in outcomes:
         worst = takeovers(outcome.verdict)["worst_s"]
         rest = outcome.quiet_after_s
-        good = outcome.verdict.is_good
+        good, kept = outcome.is_good, outcome.verdict.is_good
         table.add_row(
             str(outcome.wish.seed),
             str(outcome.calls.get("accepted", 0)),
@@ -100,12 +103,17 @@ def summary(console: Console, outcomes: Sequence[Outcome]) -> None:
             str(sum(outcome.faults.values())),
             "-" if worst is None else f"{worst:.1f} s",
             "never" if rest is None else f"{rest:.1f} s",
-            Text("held" if good else sentence(outcome.verdict), style="green" if good else "bold red"),
+            Text("held" if good else "rig fell short" if kept else sentence(outcome.verdict), style=_style(good)),
         )
+    for seed in broken_off:
+        table.add_row(str(seed), "-", "-", "-", "-", "-", Text("broke off", style="bold red"))
     console.print(Padding(table, (1, 0)))
     bad = sum(not outcome.verdict.is_good for outcome in outcomes)
-    told = f"{len(outcomes)} runs, {bad} with violations"
-    console.print(Text(told, style="bold red" if bad else "bold green"))
+    short = sum(outcome.verdict.is_good and not outcome.is_good for outcome in outcomes)
+    told = f"{len(outcomes) + len(broken_off)} runs, {bad} with violations"
+    told += f", {short} of a rig that fell short" if short else ""
+    told += f", {len(broken_off)} broken off" if broken_off else ""
+    console.print(Text(told, style=_style(not (bad or short or broken_off))))
 
 
 def _broken(outcome: Outcome) -> Table:
@@ -139,6 +147,8 @@ def _figures(outcome: Outcome) -> Table:
 
 
 def _remarks(outcome: Outcome) -> Iterator[str]:
+    if outcome.armed:
+        yield f"Armed steps: reached {outcome.reached} of {outcome.armed}; the others do not count above."
     taken = takeovers(outcome.verdict)
     if taken["number"]:
         yield (
@@ -151,10 +161,9 @@ def _remarks(outcome: Outcome) -> Iterator[str]:
         told = ", ".join(f"{name} ×{number}" for name, number in sorted(named.items()))
         yield f"Excused, each with its evidence: {told}."
     if outcome.quiet_after_s is not None:
-        yield f"At rest {outcome.quiet_after_s:.1f} s after the last fault and the last request."
+        yield f"At rest {outcome.quiet_after_s:.1f} s after the last fault and the last step of the load."
     else:
-        yield "It never came to rest."
-    yield from (f"The rig itself could not do {text}" for text in outcome.failed)
+        yield f"Not at rest within {outcome.wish.patience_s:g} s of the last fault."
 
 
 def _explain(console: Console, finding: Finding) -> None:
@@ -177,6 +186,10 @@ def _plain(finding: Finding) -> dict[str, Any]:
 
 def _count(verdict: Verdict, rules: Sequence[str]) -> int:
     return sum(finding.rule in rules for finding in verdict.violations)
+
+
+def _style(good: bool) -> str:
+    return "bold green" if good else "bold red"
 
 
 def _words(name: str) -> str:

@@ -26,6 +26,8 @@ CLAIM_TTL_S = float(TIMINGS["CLAIM_TTL_S"])
 PROVIDER_TIMEOUT_S = float(TIMINGS["PROVIDER_TIMEOUT_S"])
 POLL_S = float(TIMINGS["POLL_S"])
 COUNT_EVERY_S = 1.0
+PATIENCE_S = 60.0
+ARMED_LEAST = 3  # so many failpoints armed and none come to is no bad luck
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Wish:
     """What is to be run. `seconds`: how long load and faults go on; `patience_s`: how long rest is waited for.
 
     `window_s`: how long the provider knows a key, and is taken to.
+    `by_name`: those of the families that must be done, or the run counts for nothing.
     """
 
     seed: int
@@ -41,26 +44,49 @@ class Wish:
     families: tuple[str, ...]
     has_keys: bool = True
     window_s: float = WINDOW_S
-    patience_s: float = 60.0
+    patience_s: float = PATIENCE_S
     keep: bool = False
+    by_name: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What came of it. `faults`: how often each was done; `calls`: how many the provider had, by its verdict.
 
+    `armed` and `reached`: how many failpoints there were to come to in time, and at how many it happened.
     `skipped`: families that were not done, and why; `failed`: what the rig itself could not do, in words.
+    `quiet_after_s`: from the end of the last fault, or the last step of the load if that was later.
     """
 
     wish: Wish
     verdict: Verdict
     faults: Mapping[tuple[str, str], int]
+    armed: int
+    reached: int
     skipped: Mapping[str, str]
     failed: Sequence[str]
     quiet_after_s: float | None
     seconds: float
     calls: Mapping[str, int]
     folder: Path | None = None
+
+    @property
+    def shortcomings(self) -> Sequence[str]:
+        """Why the run shows less than was asked for, whatever the verdict."""
+        absent = [f"{family}: {why}" for family, why in self.skipped.items() if family in self.wish.by_name]
+        missed = self.armed >= ARMED_LEAST and not self.reached
+        idle = bool(self.wish.families) and not self.faults
+        return [
+            *self.failed,
+            *absent,
+            *([f"any of the {self.armed} steps that were armed"] if missed else []),
+            *(["a single fault"] if idle else []),
+        ]
+
+    @property
+    def is_good(self) -> bool:
+        """Whether every promise was kept while everything that was asked for was broken."""
+        return self.verdict.is_good and not self.shortcomings
 
 
 async def run(wish: Wish, file: Path, screen: Screen) -> Outcome:
@@ -81,20 +107,32 @@ async def run(wish: Wish, file: Path, screen: Screen) -> Outcome:
                 recorder.comparing(stage.database_url),
                 open_outside(recorder, stage.api_urls, stage.mock_url, stage.api_key) as outside,
             ):
-                await _load_and_break(wish, stage, recorder, outside, screen)
-                quiet_after_s = await _come_to_rest(wish, stage, recorder, outside)
+                load_ended = await _load_and_break(wish, stage, recorder, outside, screen)
+                since = max(load_ended, recorder.last_fault_ended or load_ended)
+                quiet_after_s = await _come_to_rest(wish, since, stage, recorder, outside)
                 await collect(outside, recorder)
     return _judged(wish, file, stage, quiet_after_s, time.monotonic() - began)
 
 
 def _judged(wish: Wish, file: Path, stage: Stage, quiet_after_s: float | None, seconds: float) -> Outcome:
     lines = list(history.load(file.read_text(encoding="utf-8").splitlines()))
-    begun = [line for line in lines if isinstance(line, history.Fault) and line.phase == "begin"]
-    faults = Counter((line.family, line.name) for line in begun)
+    ends = [line for line in lines if isinstance(line, history.Fault) and line.phase == "end"]
+    armed = [line.detail["reached"] for line in ends if "reached" in line.detail]
+    done = [line for line in ends if "failed" not in line.detail and line.detail.get("reached", True)]
+    faults = Counter((line.family, line.name) for line in done)
     calls = Counter(line.verdict for line in lines if isinstance(line, history.Attempt))
-    folder = stage.folder if wish.keep else None
     return Outcome(
-        wish, judge(lines), faults, stage.skipped, tuple(stage.failed), quiet_after_s, seconds, calls, folder
+        wish,
+        judge(lines),
+        faults,
+        len(armed),
+        sum(armed),
+        stage.skipped,
+        tuple(stage.failed),
+        quiet_after_s,
+        seconds,
+        calls,
+        stage.folder if wish.keep else None,
     )
 
 
@@ -112,8 +150,11 @@ def begin(recorder: Recorder, wish: Wish) -> None:
     )
 
 
-async def _load_and_break(wish: Wish, stage: Stage, recorder: Recorder, outside: Outside, screen: Screen) -> None:
-    """Load and faults side by side, neither waiting for the other; then whoever was not heard may still be."""
+async def _load_and_break(wish: Wish, stage: Stage, recorder: Recorder, outside: Outside, screen: Screen) -> float:
+    """Load and faults side by side, neither waiting for the other; then whoever was not heard may still be.
+
+    Gives the time (monotonic) of the load's last step; what was not heard is repeated for longer.
+    """
     load = Load(outside, recorder, stage.webhook_secret, wish.seed)
     steps = plan_load(wish.seed, wish.users, wish.seconds)
     faults = plan_faults(wish.seed, wish.seconds, wish.families)
@@ -128,6 +169,7 @@ async def _load_and_break(wish: Wish, stage: Stage, recorder: Recorder, outside:
         raise error.exceptions[0] from error
     finally:
         watching.cancel()
+    return started + (steps[-1].at_s if steps else 0.0)
 
 
 async def _break(stage: Stage, faults: list[Planned], started: float) -> None:
@@ -135,12 +177,11 @@ async def _break(stage: Stage, faults: list[Planned], started: float) -> None:
     await stage.heal()
 
 
-async def _come_to_rest(wish: Wish, stage: Stage, recorder: Recorder, outside: Outside) -> float | None:
-    """How long it took; None when it did not happen in time."""
-    began = time.monotonic()
+async def _come_to_rest(wish: Wish, since: float, stage: Stage, recorder: Recorder, outside: Outside) -> float | None:
+    """How long it took from `since` (monotonic); None when it did not happen in time."""
     await stage.await_ready()
-    reached = await await_quiet(outside, wish.patience_s)
-    after_s = time.monotonic() - began
+    reached = await await_quiet(outside, since + wish.patience_s - time.monotonic())
+    after_s = time.monotonic() - since
     recorder.quiet(reached=reached, after_s=after_s)
     return after_s if reached else None
 

@@ -15,7 +15,10 @@ CALM_SHARE = 0.1  # of the run, at its end: nothing is broken any more
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One fault of a run. `at_s` counts from the start; it has healed by `at_s + for_s`, or is ended then."""
+    """One fault of a run. `at_s` counts from the start; it has healed by `at_s + for_s`, or is ended then.
+
+    At a failpoint `for_s` counts from when the armed process answers, and what that took comes on top.
+    """
 
     n: int
     family: str
@@ -112,7 +115,7 @@ CATALOG: Mapping[str, tuple[Kind, ...]] = {
     ),
     "clocks": (Kind("ten_minutes_apart", (0, 0)),),
     "rolling": (Kind("replaced", (12, 16), {"first": ("new", "old"), "beginning_with": OF_A_DEPLOY}),),
-    "forget": (Kind("keys_forgotten", (1, 1)),),
+    "forget": (Kind("keys_forgotten", (1.5, 3)),),
     "pause": tuple(
         Kind(point.value, (11, 14), {"pod": _pods_of(point), "pause_s": seconds}) for point, seconds in PAUSES
     ),

@@ -8,8 +8,6 @@ import contextlib
 import json
 import os
 import secrets
-import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -83,7 +81,9 @@ class Stage:
         )
         note(phase="begin", detail=dict(detail))
         try:
-            await faults.find(planned)(self.scene, planned)
+            reached = await faults.find(planned)(self.scene, planned)
+            if reached is not None:
+                detail["reached"] = reached
         except Exception as error:  # noqa: BLE001 - the top of one fault
             detail["failed"] = f"{type(error).__name__}: {error}"
             self.failed.append(f"fault {planned.n} ({planned.family} {planned.name}): {detail['failed']}")
@@ -135,46 +135,19 @@ async def open_stage(
     """Start an installation and give it once every pod answers. It ends with the block, whatever ended that.
 
     `families` matter to what must be there from the start (clocks); `seed` names the run in its directory.
-    Raises NotReady with what to do. A SIGTERM ends the block as Ctrl-C does, then the process with exit code 143.
+    Raises NotReady with what to do.
     """
     if unknown := sorted(set(families) - set(FAMILIES)):
         raise ValueError(f"no such family of faults: {', '.join(unknown)}")
-    with _ended_by_sigterm():
-        folder = leftovers.make_folder()
-        try:
-            (folder / "seed").write_text(f"{seed}\n", encoding="ascii")
-            async with contextlib.AsyncExitStack() as stack:
-                stage = await _set_up(stack, folder, note, families, _provider(has_keys=has_keys, window_s=window_s))
-                await stage.await_ready()
-                yield stage
-        finally:
-            leftovers.clear(folder, keep=keep)  # what is left when the way down was cut short, too
-
-
-@contextlib.contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Cancel this task once for a SIGTERM, unless somebody else listens for it already."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-    heard = asyncio.Event()
-
-    def hear() -> None:
-        if not heard.is_set():
-            heard.set()
-            task.cancel()
-
-    loop.add_signal_handler(signal.SIGTERM, hear)
+    folder = leftovers.make_folder()
     try:
-        yield
-    except asyncio.CancelledError:
-        if heard.is_set():
-            sys.exit(128 + signal.SIGTERM)
-        raise
+        (folder / "seed").write_text(f"{seed}\n", encoding="ascii")
+        async with contextlib.AsyncExitStack() as stack:
+            stage = await _set_up(stack, folder, note, families, _provider(has_keys=has_keys, window_s=window_s))
+            await stage.await_ready()
+            yield stage
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)
+        leftovers.clear(folder, keep=keep)  # what is left when the way down was cut short, too
 
 
 async def _set_up(

@@ -19,6 +19,7 @@ from notifier.embedded import place
 from notifier.proof.guards.guard import Chaos, Guard, without
 
 CHAOS = "scripts/kill_pod_mid_send.py"
+NONE = "no violation"
 TESTS_MAX_S = 900  # each test has a time-out of its own; this one is for what hangs around them
 STOP_MAX_S = 30  # how long a run that was interrupted may clean up
 _NOT_COPIED = shutil.ignore_patterns(".git", ".venv*", ".notifier*", "*cache*", ".env", "*.egg-info", "build")
@@ -82,7 +83,10 @@ class Scratch:
         code, output = self._run([CHAOS, *chaos.arguments, "--json", str(report)])
         if code not in (0, 1) or not report.exists():  # a traceback ends with 1, too, but judges nothing
             return Said("broke", f"{CHAOS} ended with {code}: {_last(output)}")
-        return Said("failed" if code == 1 else "passed", _violations(report.read_text(encoding="utf-8")))
+        found = _violations(report.read_text(encoding="utf-8"))
+        if code == 1 and found == NONE:  # the rig could not do what was asked of it
+            return Said("broke", f"{CHAOS} ended with {code} and {NONE}: {_last(output)}")
+        return Said("failed" if code == 1 else "passed", found)
 
     def clean(self) -> None:
         """Remove what tests that were interrupted left outside the copy: as root, a half-made PostgreSQL."""
@@ -146,7 +150,7 @@ def _said(case: ET.Element) -> Said:
 def _violations(report: str) -> str:
     """How often each rule was broken, as the run's own figures have it."""
     rules = Counter(str(found.get("rule")) for found in json.loads(report).get("violations", []))
-    return ", ".join(f"{rule}: {times}" for rule, times in sorted(rules.items())) or "no violation"
+    return ", ".join(f"{rule}: {times}" for rule, times in sorted(rules.items())) or NONE
 
 
 def _first(text: str) -> str:

@@ -20,7 +20,7 @@ from notifier.proof.chaos.faults import (
 from notifier.proof.chaos.scene import Scene
 from notifier.proof.chaos.schedule import Planned
 
-Fault = Callable[[Scene, Planned], Awaitable[None]]
+Fault = Callable[[Scene, Planned], Awaitable[bool | None]]  # whether it came to what was armed, if anything was
 
 _MODULES: Mapping[str, ModuleType] = {
     "postgres": postgres,
@@ -35,6 +35,7 @@ _MODULES: Mapping[str, ModuleType] = {
 _HIDES = {
     "provider": {"slow", "failing", "answer_dropped", "error_after_accept", "reset", "hanging", "restarted"},
     "refuse": {"refusing"},
+    "forget": {"keys_forgotten"},
     "network": {"provider_cut", "provider_silent", "provider_answers_lost"},
 }
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 
-from notifier.proof.chaos.pods import within
 from notifier.proof.chaos.scene import Scene
 from notifier.proof.chaos.schedule import Planned
 
 
-async def at_failpoint(scene: Scene, planned: Planned) -> None:
-    """Replace a pod by one that stops itself at the step, and wake it. One that does not come there is replaced."""
-    deadline = time.monotonic() + planned.for_s
+async def at_failpoint(scene: Scene, planned: Planned) -> bool:
+    """Replace a pod by one that stops itself at the step, and wake it; whether it came there.
+
+    `for_s` is the time it has for that and the time it is frozen. One that does not come there is replaced.
+    """
     pod, frozen_s = scene.pods[planned.parameters["pod"]], planned.parameters["frozen_s"]
     async with pod.lock:
-        life = await pod.replace(failpoints=f"{planned.name}=freeze*1")
-        if await within(life.frozen, deadline - frozen_s - time.monotonic()):
+        life = await pod.arm(f"{planned.name}=freeze*1", planned.for_s - frozen_s)
+        reached = life.frozen.is_set()
+        if reached:
             try:
                 await asyncio.sleep(frozen_s)
             finally:
@@ -26,6 +27,7 @@ async def at_failpoint(scene: Scene, planned: Planned) -> None:
                     life.armed = ""  # it was to happen once
         elif pod.life is life and not life.ended.is_set():
             await pod.replace()
+        return reached
 
 
 async def at_any_moment(scene: Scene, planned: Planned) -> None:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 
-from notifier.proof.chaos.pods import within
 from notifier.proof.chaos.scene import Scene
 from notifier.proof.chaos.schedule import Planned
 
 
-async def at_failpoint(scene: Scene, planned: Planned) -> None:
-    """Replace a pod by one that kills itself at the step. One that does not come there in time is killed anyway."""
-    deadline = time.monotonic() + planned.for_s
+async def at_failpoint(scene: Scene, planned: Planned) -> bool:
+    """Replace a pod by one that kills itself at the step; whether it did. If not, it is killed anyway."""
     pod = scene.pods[planned.parameters["pod"]]
     async with pod.lock:
-        life = await pod.replace(failpoints=f"{planned.name}=kill*1")
-        if not await within(life.ended, deadline - time.monotonic()) and pod.life is life:
+        life = await pod.arm(f"{planned.name}=kill*1", planned.for_s)
+        if not life.ended.is_set() and pod.life is life:
             pod.signal(signal.SIGKILL)
             await life.ended.wait()
+        return life.struck_itself
 
 
 async def at_any_moment(scene: Scene, planned: Planned) -> None:

@@ -63,9 +63,13 @@ async def restarted(scene: Scene, planned: Planned) -> None:
 
 
 async def keys_forgotten(scene: Scene, planned: Planned) -> None:
-    """Forget every key: from here on a repeat is a second mail, and nobody can know."""
-    await scene.forget_keys()
-    await asyncio.sleep(planned.for_s)
+    """Lose every answer for a while, then forget every key: a repeat is a second mail, and nobody can know."""
+    await scene.turn(drop_response_rate=1)
+    try:
+        await asyncio.sleep(planned.for_s)
+        await scene.forget_keys()
+    finally:
+        await scene.turn_back()
 
 
 async def _turned(scene: Scene, planned: Planned, **knobs: Any) -> None:

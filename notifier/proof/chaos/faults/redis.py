@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from notifier.proof.chaos.liars import DENY, GRANT, lying_redis
+from notifier.proof.chaos.liars import Lie, denies, grants, lying_redis
 from notifier.proof.chaos.scene import Scene
 from notifier.proof.chaos.schedule import Planned
 
@@ -52,22 +52,22 @@ async def out_of_memory(scene: Scene, planned: Planned) -> None:
 
 
 async def grants_all(scene: Scene, planned: Planned) -> None:
-    """Let it say yes to everything."""
-    await _lying(scene, planned.for_s, GRANT)
+    """Let it grant every lease, and say that nobody holds any."""
+    await _lying(scene, planned.for_s, grants)
 
 
 async def denies_all(scene: Scene, planned: Planned) -> None:
-    """Let it know nothing of anything."""
-    await _lying(scene, planned.for_s, DENY)
+    """Let it deny every lease, and say that all are still held."""
+    await _lying(scene, planned.for_s, denies)
 
 
 async def answers_late(scene: Scene, planned: Planned) -> None:
     """Let it answer long after anybody listens."""
-    await _lying(scene, planned.for_s, GRANT, after_s=LATE_S)
+    await _lying(scene, planned.for_s, grants, after_s=LATE_S)
 
 
-async def _lying(scene: Scene, seconds: float, answer: bytes, *, after_s: float = 0.0) -> None:
-    async with lying_redis(answer, after_s=after_s) as port:
+async def _lying(scene: Scene, seconds: float, lie: Lie, *, after_s: float = 0.0) -> None:
+    async with lying_redis(lie, after_s=after_s) as port:
         await scene.redis.retarget(port)
         try:
             await asyncio.sleep(seconds)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 
+from notifier.proof.chaos.pods import order
 from notifier.proof.chaos.scene import Scene
 from notifier.proof.chaos.schedule import OF_A_DEPLOY, Planned
-
-ALONE = ("api", "supervisor")  # two of these would want the same port or directory
 
 
 async def replaced(scene: Scene, planned: Planned) -> None:
@@ -19,4 +18,4 @@ async def replaced(scene: Scene, planned: Planned) -> None:
             return
         pod = scene.pods[name]
         async with pod.lock:
-            await pod.replace(first="old" if pod.spec.role in ALONE else planned.parameters["first"])
+            await pod.replace(first=order(pod, planned.parameters["first"]))
