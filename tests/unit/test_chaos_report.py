@@ -20,7 +20,7 @@ from notifier.proof.checker import judge
 from notifier.proof.history import Line, Mail
 from tests.support.histories import a_history
 
-WISH = Wish(seed=7, seconds=120, users=400, families=DEFAULT_FAMILIES)
+WISH = Wish(seed=7, seconds=120, users=2, families=DEFAULT_FAMILIES)
 FAULTS = {("kill", "worker.mid_send"): 3, ("kill", "at_any_moment"): 1, ("redis", "answers_late"): 2}
 CALLS = {"accepted": 4, "duplicate": 1}
 
@@ -59,7 +59,7 @@ def test_a_good_run_says_what_was_broken_and_that_it_held(width: int) -> None:
     assert "The rig could not" not in text
     assert "1 calls of dead or frozen workers came again" in text
     assert "0 lost · 0 duplicated · 0 after a cancel\n" in text
-    assert 'Again: make chaos ARGS="--minutes 2 --users 400 --seed 7"\n' in text
+    assert 'Again: make chaos ARGS="--minutes 2 --users 2 --seed 7"\n' in text
     assert "History" not in text
     assert max(map(len, text.splitlines())) <= width
 
@@ -90,8 +90,12 @@ def test_the_same_for_programs() -> None:
         ({"wish": replace(WISH, by_name=("clocks",))}, "The rig could not do clocks: libfaketime is not installed"),
         ({"reached": 0}, "The rig could not do any of the 5 steps that were armed"),
         ({"faults": {}}, "The rig could not do a single fault"),
+        (
+            {"wish": replace(WISH, users=400)},
+            "The rig could not do enough: only 2 signups of 400 users were ever acknowledged",
+        ),
     ],
-    ids=["failed", "skipped", "unreached", "idle"],
+    ids=["failed", "skipped", "unreached", "idle", "unheard"],
 )
 def test_a_rig_that_could_not_break_what_it_was_to_is_not_good(changes: dict[str, Any], words: str) -> None:
     short = replace(good(), **changes)

@@ -27,6 +27,7 @@ PROVIDER_TIMEOUT_S = float(TIMINGS["PROVIDER_TIMEOUT_S"])
 POLL_S = float(TIMINGS["POLL_S"])
 COUNT_EVERY_S = 1.0
 PATIENCE_S = 60.0
+HEARD_LEAST = 0.5  # of the users; where fewer were answered, there was nothing to lose or to double
 ARMED_LEAST = 3  # so many failpoints armed and none come to is no bad luck
 
 
@@ -76,11 +77,14 @@ class Outcome:
         absent = [f"{family}: {why}" for family, why in self.skipped.items() if family in self.wish.by_name]
         missed = self.armed >= ARMED_LEAST and not self.reached
         idle = bool(self.wish.families) and not self.faults
+        heard = self.verdict.totals["signups_acknowledged"]
+        unheard = heard < self.wish.users * HEARD_LEAST
         return [
             *self.failed,
             *absent,
             *([f"any of the {self.armed} steps that were armed"] if missed else []),
             *(["a single fault"] if idle else []),
+            *([f"enough: only {heard} signups of {self.wish.users} users were ever acknowledged"] if unheard else []),
         ]
 
     @property
