@@ -143,26 +143,30 @@ class Postgres(_Server):
         await self.ask("SELECT pg_reload_conf()")
 
     async def ask(self, statement: str) -> list[Any]:
-        """Run one statement, whatever default the server has for others. Raises OSError or an error of PostgreSQL."""
-        async with asyncio.timeout(ANSWER_WITHIN_S):
-            conn = await asyncpg.connect(
-                self.url, timeout=ASK_WITHIN_S, server_settings={"default_transaction_read_only": "off"}
-            )
-            try:
-                rows: list[Any] = await conn.fetch(statement, timeout=ASK_WITHIN_S)
-                return rows
-            finally:
-                conn.terminate()
+        """Run one statement that may be run twice, whatever default the server has for others, once it answers.
 
-    async def answers(self) -> None:
-        """Wait until it takes connections. Raises TimeoutError."""
+        Raises TimeoutError.
+        """
         async with asyncio.timeout(ANSWER_WITHIN_S):
             while True:
                 try:
-                    await self.ask("SELECT 1")
-                    return
+                    return await self._ask_once(statement)
                 except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
-                    await asyncio.sleep(LOOK_S)
+                    await asyncio.sleep(LOOK_S)  # going down, coming up, or the machine is busy
+
+    async def _ask_once(self, statement: str) -> list[Any]:
+        conn = await asyncpg.connect(
+            self.url, timeout=ASK_WITHIN_S, server_settings={"default_transaction_read_only": "off"}
+        )
+        try:
+            rows: list[Any] = await conn.fetch(statement, timeout=ASK_WITHIN_S)
+            return rows
+        finally:
+            conn.terminate()
+
+    async def answers(self) -> None:
+        """Wait until it takes connections. Raises TimeoutError."""
+        await self.ask("SELECT 1")
 
 
 class Valkey(_Server):
