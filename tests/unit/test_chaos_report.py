@@ -30,7 +30,7 @@ FAILED = ("fault 3 (network provider_cut): TimeoutError: it was away",)
 
 
 def outcome(lines: Sequence[Line], *, quiet_after_s: float | None = 2.1, wish: Wish = WISH) -> Outcome:
-    return Outcome(wish, judge(lines), FAULTS, 5, 4, SKIPPED, (), quiet_after_s, 131.0, CALLS)
+    return Outcome(wish, judge(lines), FAULTS, FAULTS, 5, 4, SKIPPED, (), quiet_after_s, 131.0, CALLS)
 
 
 def good() -> Outcome:
@@ -127,3 +127,12 @@ def test_the_command_asks_for_the_same_run() -> None:
     wish = Wish(seed=1, seconds=60 * 0.7654321, users=5, families=DEFAULT_FAMILIES)
     minutes = command_line(wish).partition("--minutes ")[2].split()[0]
     assert 60 * float(minutes) == wish.seconds
+
+
+def test_a_fault_or_two_that_a_busy_machine_was_late_for_are_told_and_do_not_spoil_the_run() -> None:
+    many = {("network", "provider_cut"): 20}
+    short = replace(good(), failed=FAILED, planned=many, faults={("network", "provider_cut"): 19})
+    assert "The rig could not do fault 3" in printed(short, 120)
+    assert short.is_good
+    assert not replace(short, failed=FAILED * 3).is_good
+    assert not replace(short, planned={**many, ("redis", "frozen"): 1}).is_good  # the only one of its family

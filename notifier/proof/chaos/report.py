@@ -32,8 +32,9 @@ def report(console: Console, outcome: Outcome, again: str, kept: Path | None) ->
         _explain(console, finding)
     if (more := len(outcome.verdict.violations) - VIOLATIONS_SHOWN) > 0:
         console.print(f"… and {more} more; `python -m notifier.proof.checker {kept or 'HISTORY'}` tells them all.\n")
-    for text in outcome.shortcomings:
-        console.print(Text(f"The rig could not do {text}", style="bold red"))
+    for text in dict.fromkeys((*outcome.failed, *outcome.shortcomings)):
+        style = "bold red" if text in outcome.shortcomings else "yellow"
+        console.print(Text(f"The rig could not do {text}", style=style))
     console.print(Text(sentence(outcome.verdict), style=_style(outcome.is_good)))
     console.print(Text(f"Again: {again}", style="dim"), soft_wrap=True)
     if kept is not None:
