@@ -56,7 +56,6 @@ class Outcome:
     """What came of it. `planned` and `faults`: how often each fault was to be done, and was.
 
     `calls`: how many the provider had, by its verdict.
-
     `armed` and `reached`: how many failpoints there were to come to in time, and at how many it happened.
     `skipped`: families that were not done, and why; `failed`: what the rig itself could not do, in words.
     `quiet_after_s`: from the end of the last fault, or the last step of the load if that was later.
