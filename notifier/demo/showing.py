@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import logging
 import sys
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import aiohttp
 import structlog
@@ -55,7 +53,7 @@ async def show(people: int, *, as_json: bool, keep: bool) -> int:
     with signals.listening():
         screen.begin(people)
         async with open_stage(keep=keep) as stage:
-            outcome = await _unless_stopped(signals, _tell(stage, screen, people))
+            outcome = await signals.unless_stopped(_tell(stage, screen, people))
             if outcome is None:
                 screen.say("Stopping, and putting everything away …")
             elif as_json:
@@ -68,18 +66,6 @@ async def show(people: int, *, as_json: bool, keep: bool) -> int:
     if outcome is None:
         return EXIT_BY_SIGNAL + (signals.first or 0)
     return 0 if outcome.ok else EXIT_WRONG
-
-
-async def _unless_stopped(signals: Signals, act: Coroutine[Any, Any, Outcome]) -> Outcome | None:
-    """What the act comes to; None when a signal comes first, and the act is canceled."""
-    acting, stopping = asyncio.create_task(act), asyncio.create_task(signals.stop.wait())
-    try:
-        await asyncio.wait({acting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        stopping.cancel()
-        acting.cancel()
-        await asyncio.wait({acting})
-    return None if acting.cancelled() else acting.result()
 
 
 async def _tell(stage: Stage, screen: Screen, people: int) -> Outcome:

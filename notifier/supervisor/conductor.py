@@ -9,9 +9,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, TypeVar, get_args
 from urllib.parse import urlsplit
 
 import structlog
@@ -30,6 +30,8 @@ GRACE_EXTRA_S = 5.0
 MOCK_PORTS = {"url": "NOTIFIER_MOCK_PORT", "smtp": "NOTIFIER_MOCK_SMTP_PORT"}
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 
 async def run(
@@ -84,6 +86,17 @@ class Signals:
         finally:
             for number in numbers:
                 loop.remove_signal_handler(number)
+
+    async def unless_stopped(self, act: Coroutine[Any, Any, T]) -> T | None:
+        """What the act comes to; None when a signal comes first, and the act is canceled."""
+        acting, stopping = asyncio.create_task(act), asyncio.create_task(self.stop.wait())
+        try:
+            await asyncio.wait({acting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            acting.cancel()
+            await asyncio.wait({acting})
+        return None if acting.cancelled() else acting.result()
 
     def _heard(self, number: signal.Signals) -> None:
         if self.stop.is_set():

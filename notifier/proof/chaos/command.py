@@ -11,7 +11,7 @@ import secrets
 import shutil
 import sys
 import traceback
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -125,7 +125,7 @@ class _Showing:
         signals = Signals()
         with signals.listening():
             for number in itertools.count() if runs is None else range(runs):
-                if not await _unless_stopped(signals, self._one(replace(wish, seed=wish.seed + number))):
+                if not await signals.unless_stopped(self._one(replace(wish, seed=wish.seed + number))):
                     break
                 if runs is None and not self.documents[-1]["ok"]:
                     break
@@ -182,7 +182,7 @@ class _Showing:
                 with screen.moving(f"Killing {kills} workers in mid-send"):
                     return await takeover.measure(kills, seed, file, screen)
 
-            found = await _unless_stopped(signals, measure())
+            found = await signals.unless_stopped(measure())
         if found is None:
             self.console.print("Stopped; everything is put away.")
             return EXIT_BY_SIGNAL + (signals.first or 0)
@@ -194,18 +194,6 @@ class _Showing:
     def _write(self, content: dict[str, Any]) -> None:
         if self.json is not None:
             self.json.write_text(json_text.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-async def _unless_stopped(signals: Signals, act: Coroutine[Any, Any, T]) -> T | None:
-    """What the act comes to; None when a signal comes first, and the act is canceled."""
-    acting, stopping = asyncio.create_task(act), asyncio.create_task(signals.stop.wait())
-    try:
-        await asyncio.wait({acting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        stopping.cancel()
-        acting.cancel()
-        await asyncio.wait({acting})
-    return None if acting.cancelled() else acting.result()
 
 
 @contextlib.contextmanager
