@@ -31,10 +31,10 @@ def test_the_words_of_html(html: str, text: str) -> None:
 )
 def test_nothing_a_mail_holds_takes_long(piece: str) -> None:
     evil = piece * (400_000 // len(piece))
-    start = time.monotonic()
+    start = time.process_time()
     blocks_of_html(evil)
     without_links(evil)
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2
 
 
 @pytest.mark.parametrize(
