@@ -203,7 +203,15 @@ def test_a_run_that_breaks_off_is_one_that_failed_and_the_next_seed_follows(begi
 
 @pytest.mark.parametrize(
     "options",
-    [("--faults", "redsi"), ("--history", "x", "--soak"), ("--json", "/nowhere/x.json"), ("--minutes", "nan-sense")],
+    [
+        ("--faults", "redsi"),
+        ("--history", "x", "--soak"),
+        ("--soak", "--recovery", "2"),
+        ("--soak", "--seeds", "2"),
+        ("--json", "/nowhere/x.json"),
+        ("--json", "/tmp"),
+        ("--minutes", "nan-sense"),
+    ],
 )
 def test_a_wrong_command_line_is_refused_before_anything_starts(begin: Callable[..., Rig], options: list[str]) -> None:
     rig = begin(*options)

@@ -11,7 +11,16 @@ import pytest
 from notifier.failpoints import Point
 from notifier.proof.chaos import faults
 from notifier.proof.chaos.run import CLAIM_TTL_S
-from notifier.proof.chaos.schedule import CATALOG, DEFAULT_FAMILIES, FAMILIES, LANES, PAUSES, Planned, plan_faults
+from notifier.proof.chaos.schedule import (
+    CATALOG,
+    DEFAULT_FAMILIES,
+    FAMILIES,
+    LANES,
+    PAUSES,
+    Planned,
+    plan_faults,
+    turn_of,
+)
 
 SEEDS = range(200)
 
@@ -125,3 +134,9 @@ def test_a_pause_lasts_within_what_the_step_can_bear() -> None:
     for point, pauses in PAUSES:
         for pause_s in pauses:
             assert pause_s < 2 if not point.startswith("worker") else pause_s < claim_s or pause_s > patience_s
+
+
+def test_what_breaks_one_thing_takes_turns_and_what_breaks_pods_does_not() -> None:
+    assert turn_of("provider") == turn_of("forget") == turn_of("refuse") != turn_of("postgres")
+    assert turn_of("redis") is not None
+    assert turn_of("kill") is turn_of("clocks") is None

@@ -88,7 +88,13 @@ def chaos(
         raise typer.BadParameter(
             "one history is of one run: leave out --seeds, --soak, --recovery", param_hint="--history"
         )
+    if recovery and (soak or seeds > 1):
+        raise typer.BadParameter("it is another kind of run: leave out --seeds, --soak", param_hint="--recovery")
+    if soak and seeds > 1:
+        raise typer.BadParameter("it takes seed after seed by itself: leave out --seeds", param_hint="--soak")
     for option, file in (("--json", json), ("--history", history)):
+        if file is not None and file.is_dir():
+            raise typer.BadParameter(f"{file} is a directory; name a file", param_hint=option)
         if file is not None and not file.absolute().parent.is_dir():
             raise typer.BadParameter(f"there is no directory {file.parent}", param_hint=option)
     wish = Wish(

@@ -149,7 +149,8 @@ def _figures(outcome: Outcome) -> Table:
 
 def _remarks(outcome: Outcome) -> Iterator[str]:
     if outcome.armed:
-        yield f"Armed steps: reached {outcome.reached} of {outcome.armed}; the others do not count above."
+        others = "" if outcome.reached == outcome.armed else "; the others do not count above"
+        yield f"Armed steps: reached {outcome.reached} of {outcome.armed}{others}."
     taken = takeovers(outcome.verdict)
     if taken["number"]:
         yield (

@@ -160,6 +160,11 @@ def plan_faults(seed: int, seconds: float, families: Collection[str]) -> list[Pl
     return [Planned(n, *fault) for n, fault in enumerate(drawn, start=1)]
 
 
+def turn_of(family: str) -> str | None:
+    """The lane whose faults come one after the other, however late one ends; None where they may overlap."""
+    return next((name for name, lane in LANES.items() if lane.tracks == 1 and family in lane.families), None)
+
+
 _Drawn = tuple[str, str, float, float, dict[str, Any]]
 
 

@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +25,7 @@ from notifier.proof.chaos.note import Note, Role
 from notifier.proof.chaos.pods import Pod, PodSpec
 from notifier.proof.chaos.proxy import Proxy, fixed_port
 from notifier.proof.chaos.scene import Scene
-from notifier.proof.chaos.schedule import APIS, FAMILIES, SCHEDULERS, WORKERS, Planned
+from notifier.proof.chaos.schedule import APIS, FAMILIES, SCHEDULERS, WORKERS, Planned, turn_of
 from notifier.proof.chaos.servers import Postgres, Valkey
 from notifier.runtime import background
 from notifier.settings import Scope
@@ -60,6 +61,7 @@ class Stage:
     webhook_secret: str
     skipped: dict[str, str] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
+    _turns: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     async def run_faults(self, planned: Sequence[Planned], started: float) -> None:
         """Begin each fault at its time after `started` (monotonic); returns when the last has healed."""
@@ -71,6 +73,11 @@ class Stage:
     async def _run(self, planned: Planned, started: float) -> None:
         """One fault. What it could not do is written down and ends nothing else: others may have been in its way."""
         await asyncio.sleep(max(0.0, started + planned.at_s - time.monotonic()))
+        lane = turn_of(planned.family)
+        async with self._turns[lane] if lane else contextlib.nullcontext():
+            await self._break(planned)
+
+    async def _break(self, planned: Planned) -> None:
         detail = dict(planned.parameters)
         note = partial(
             self.scene.note.fault,
