@@ -109,8 +109,11 @@ def test_what_was_not_found_is_complained_of() -> None:
     assert complaints([unshown]) == []
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seeds", "1", "--users", "10", "--json", str(tmp_path / "not" / "there.json")]) == 1
+def test_a_file_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["--seeds", "1", "--users", "10", "--json", "not/there.json"]) == 2
     assert "not/there.json" in capsys.readouterr().err
 
 
