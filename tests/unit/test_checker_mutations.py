@@ -450,6 +450,26 @@ def test_too_late_without_doubt() -> None:
     broken(rewritten(lines, pick, doubtful), "answers", "ada", "followup")
 
 
+@pytest.mark.parametrize("state", ["sending", "uncertain"])
+def test_too_late_before_it_was_due(state: str) -> None:
+    """The only login came in time, is told that it came too late, and the follow-up goes out."""
+    lines, login = canceled_by("webhook")
+    said = changed(a_mail_after_all(lines), a(Opinion, kind="followup"), state="sent", reason=None)
+    told = move_entry("canceled", "too_late", state=state, since=login.at.isoformat())
+    wrong = rewritten(said, answers_to(lines, "login", "ada"), told)
+    assert {found.rule for found in judge(wrong).violations} == {"answers"}
+
+
+def test_too_late_by_a_claim_that_had_no_call_of_its_own() -> None:
+    story = one_user()
+    login = story.login("ada")
+    at = story.time
+    story.now += 4 * CLAIM_TTL_S
+    lines = a_mail_after_all(story.finish(), seconds=15)
+    told = move_entry("canceled", "too_late", state="sending", since=at.isoformat())
+    broken(rewritten(lines, a(Answer, n=login.n), told), "answers", "ada", "followup")
+
+
 def test_a_list_that_leaves_something_out_or_has_it_twice() -> None:
     lines, _ = canceled_by("webhook")
     pick = answers_to(lines, "login", "ada")

@@ -101,11 +101,11 @@ def _too_late(
     elif state == "sent" and not _was_sent(about, answer):
         sentence = "called sent, and the provider had not accepted it"
         yield record.finding(RULE, about, sentence, *shown, *about.mails)
-    elif state == "pending" and doubt(record, about, owed_since(record, about), answer.at) is None:
+    elif state in ("pending", "uncertain") and doubt(record, about, owed_since(record, about), answer.at) is None:
         sentence = "called in doubt, and nothing seen from outside could have brought it there"
         yield record.finding(RULE, about, sentence, *shown, *about.attempts)
     elif state == "sending" and not _was_claimed(record, about, answer, since):
-        sentence = "called claimed, and no call for it ever came, with no trouble to explain it"
+        sentence = "called claimed, and no call of that claim can have come, with no trouble to explain it"
         yield record.finding(RULE, about, sentence, *shown)
 
 
@@ -116,11 +116,18 @@ def _was_sent(about: Notification, answer: Answer) -> bool:
 
 
 def _was_claimed(record: Record, about: Notification, answer: Answer, since: object) -> bool:
-    """Whether a call came, or a reason why none did: trouble at the time, a later cancel, an end in doubt."""
-    if about.attempts or any(opinion.state == "uncertain" for opinion in about.opinions):
+    """Whether that claim's call came, or a reason why not: trouble at the time, a later cancel, an end in doubt."""
+    clocks, claim = timedelta(seconds=CLOCKS_S), timedelta(seconds=record.run.claim_ttl_s)
+    claimed = answer.at - claim
+    if isinstance(since, str):
+        claimed = datetime.fromisoformat(since)
+        if claimed < owed_since(record, about) - clocks:
+            return False  # nobody can have claimed it yet
+    last = max(claimed, answer.at) if since is None else claimed
+    if any(claimed - clocks <= call.at <= last + claim + clocks for call in about.attempts):
         return True
-    claim = timedelta(seconds=record.run.claim_ttl_s)
-    claimed = datetime.fromisoformat(since) if isinstance(since, str) else answer.at - claim
+    if any(opinion.state == "uncertain" for opinion in about.opinions):
+        return True
     begin, end = min(claimed, answer.at) - claim, answer.at + claim
     if any(begin <= line.at <= end and line.signal in (*STOPPING, "TERM") for line in record.signals):
         return True
