@@ -504,6 +504,13 @@ def test_a_mail_after_a_login_that_was_not_told() -> None:
     broken(told, "answers", "ada", "followup")
 
 
+def test_a_follow_up_that_a_login_in_time_does_not_name() -> None:
+    lines, _ = canceled_by("events")
+    told = rewritten(lines, answers_to(lines, "login", "ada"), lambda body: {**body, "canceled": []})
+    broken(told, "answers", "ada", "followup")
+    assert judge(changed(told, a(Opinion, kind="followup"), state="skipped", reason="suppressed")).is_good
+
+
 def test_a_signup_whose_answer_is_wrong() -> None:
     lines = one_user().finish()
     pick = answers_to(lines, "signup", "ada")

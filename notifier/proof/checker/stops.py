@@ -52,8 +52,22 @@ def _login(record: Record, person: Person, ask: Ask, one: Exchange, answer: Answ
             elif about.mails and not lists.keys() & {"too_late", "canceled"}:  # canceled: told under I3
                 sentence = "accepted, and a login that concerns it was not told that it came too late"
                 yield record.finding(RULE, about, sentence, *shown, *about.mails)
+            elif not lists and _must_be_named(about, ask):
+                yield record.finding(RULE, about, "open, and named in no list by a login that concerns it", *shown)
         if "too_late" in lists:
             yield from _too_late(record, about, one, answer, lists["too_late"])
+
+
+def _must_be_named(about: Notification, login: Ask) -> bool:
+    """Whether it was there and open when the login came, as nothing else can have closed it before."""
+    person = about.person
+    others = (ask for ask in (*person.logins, *person.erasures, *about.acts) if ask is not login)
+    return (
+        not about.mails
+        and any(signup.before(login) for signup in person.signups)
+        and not any(other.may_have_happened for other in others)
+        and not any(opinion.state in ("skipped", "failed") for opinion in about.opinions)
+    )
 
 
 def _erasure(record: Record, person: Person, ask: Ask, one: Exchange, answer: Answer) -> Iterator[Finding]:
