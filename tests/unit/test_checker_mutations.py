@@ -380,6 +380,31 @@ def test_a_follow_up_that_was_created_canceled() -> None:
     broken(a_mail_after_all(story.finish()), "I3", "ada", "followup")
 
 
+@pytest.mark.parametrize("has_keys", [True, False])
+def test_a_call_for_what_was_resolved_as_canceled(has_keys: bool) -> None:
+    def told(*, frozen: bool) -> list[Line]:
+        story = Story(has_keys=False)
+        story.signup("ada", ago=DUE_IN_5_S)
+        story.call("ada", "onboarding")
+        story.now += 6
+        if frozen:
+            story.signal("STOP", 13)
+        story.call("ada", "followup", told=False, verdict="hung")
+        story.login("ada")
+        story.operate("resolve", "ada", "followup", outcome="not_sent")
+        if frozen:
+            story.signal("CONT", 13)
+        call = next(line for line in reversed(story.lines) if isinstance(line, Attempt))
+        lines = list(story.finish())
+        at = story.time - timedelta(seconds=10)
+        late = {"seq": 99, "at": at, "generation": 9, "worker": "w13", "verdict": "failed", "status": 503}
+        run = lines[0].model_copy(update={"has_keys": has_keys})
+        return [run, *lines[1:], call.model_copy(update={**late, "key": call.key if frozen else "new"})]
+
+    assert "call" in broken(told(frozen=False), "I3", "ada", "followup").sentence
+    assert not [found for found in judge(told(frozen=True)).violations if found.rule == "I3"]
+
+
 def test_a_repeat_that_is_told_something_else() -> None:
     lines, login = canceled_by("webhook")
     last = max(line.n for line in lines if isinstance(line, Answer))

@@ -10,21 +10,20 @@ from itertools import pairwise
 from notifier.proof.checker.asks import Notification
 from notifier.proof.checker.record import Record
 from notifier.proof.checker.trouble import (
-    SETTLED_WITHIN_S,
     all_that_hid,
     concerns,
     faults_between,
     is_of_the_database,
     is_taken,
     must_have_been_repeated,
+    on_its_way,
     stops,
 )
 from notifier.proof.checker.verdict import Finding
 from notifier.proof.checker.working import is_unclear
-from notifier.proof.history import Attempt, Fault, KeysForgotten, Line, Mail, Signal
+from notifier.proof.history import Attempt, Fault, KeysForgotten, Line, Mail
 
 WRITTEN_AFTER_S = 3.0  # a settler's longest pause between two tries, and a moment
-_HOLD_NOTHING = ("provider_cut", "provider_answers_lost")  # these wires drop a call, or let it pass at once
 
 
 def check(record: Record) -> tuple[list[Finding], list[Finding]]:
@@ -89,25 +88,7 @@ def _excuse(record: Record, about: Notification, first: Mail, second: Mail) -> t
 def _on_its_way(record: Record, about: Notification, forgotten: KeysForgotten, second: Mail) -> tuple[Line, ...] | None:
     """Whether the second call had begun before the keys were forgotten, and came through only afterwards."""
     call = next((attempt for attempt in about.attempts if second.id in attempt.message_ids), None)
-    if call is None:
-        return None
-    if call.at <= forgotten.at:
-        return (call,)
-    nobody_waits = timedelta(seconds=record.run.provider_timeout_s + SETTLED_WITHIN_S)
-    latest: dict[str, Signal | None] = {"STOP": None, "CONT": None}
-    for line in record.fate_of(call.worker):
-        if line.signal in latest and line.at <= call.at:
-            latest[line.signal] = line  # the last of each before the call
-    stopped, thawed = latest["STOP"], latest["CONT"]
-    if stopped and thawed and stopped.at <= forgotten.at <= thawed.at and call.at <= thawed.at + nobody_waits:
-        return (stopped, thawed, call)
-    pod = record.pod_of(call.worker)
-    for begin, end in record.faults:  # what a wire held back comes through when it heals, or never
-        on = begin.at <= forgotten.at and (end is None or forgotten.at <= end.at)
-        holds = begin.hides_answers and begin.name not in _HOLD_NOTHING
-        if on and holds and concerns(begin, pod) and (end is None or call.at <= end.at + nobody_waits):
-            return (begin, call)
-    return None
+    return None if call is None else on_its_way(record, call, forgotten.at)
 
 
 def _in_doubt(record: Record, about: Notification, first: Mail, until: datetime) -> tuple[Line, ...] | None:
