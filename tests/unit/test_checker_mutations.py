@@ -604,6 +604,19 @@ def test_nobody_asked() -> None:
     broken(moved(lines, a(Mail, kind="onboarding"), -20), "I5", "ada", "onboarding")
 
 
+def test_a_signup_after_an_erasure_asks_for_nothing() -> None:
+    story = Story()
+    story.signup("bob")
+    story.call("bob", "onboarding")
+    story.login("ada")
+    story.erase("ada")
+    story.signup("ada")
+    broken(a_mail_after_all(story.finish(), kind="onboarding"), "I5", "ada", "onboarding")
+
+
+# ---------------------------------------------------------------------------------------------- I6
+
+
 # ---------------------------------------------------------------------------------------------- I6
 
 
