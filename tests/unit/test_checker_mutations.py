@@ -405,6 +405,22 @@ def test_a_call_for_what_was_resolved_as_canceled(has_keys: bool) -> None:
     assert not [found for found in judge(told(frozen=True)).violations if found.rule == "I3"]
 
 
+def test_a_follow_up_that_a_later_signup_finds_canceled() -> None:
+    story = one_user(due=False)
+    story.login("ada", lost="after")
+    story.signup("ada", id="again")
+    broken(a_mail_after_all(story.finish()), "I3", "ada", "followup")
+
+
+def test_an_operator_may_lift_what_a_signup_finds_canceled() -> None:
+    story = Story()
+    story.signup("ada")
+    story.operate("cancel", "ada", "onboarding")
+    story.signup("ada", id="again")
+    story.operate("retry", "ada", "onboarding")
+    assert judge(story.finish()).is_good
+
+
 def test_a_repeat_that_is_told_something_else() -> None:
     lines, login = canceled_by("webhook")
     last = max(line.n for line in lines if isinstance(line, Answer))

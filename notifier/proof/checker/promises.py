@@ -53,13 +53,14 @@ def _promised(record: Record, ask: Ask, one: Exchange, answer: Answer) -> Iterat
     if ask.first.act in ("retry", "read", "switch") or user is None:  # what is read promises nothing
         return
     kinds = [str(entry.get("kind")) for entry in entries(answer.body, "canceled")]
-    kinds += [  # created, and canceled at once by a login that was there first
-        str(entry.get("kind"))
-        for entry in entries(answer.body, "notifications")
-        if entry.get("state") == "canceled" and "existing" not in entry
-    ]
     for kind in kinds:
         if (named := record.notifications.get((user, kind))) is not None:
+            yield Promise(named, one, answer)
+    for entry in entries(answer.body, "notifications"):  # created canceled, or found so
+        named = record.notifications.get((user, str(entry.get("kind"))))
+        if named is None or entry.get("state") != "canceled":
+            continue
+        if "existing" not in entry or not named.acts_of("cancel") + named.acts_of("retry") + named.acts_of("resolve"):
             yield Promise(named, one, answer)
 
 
