@@ -650,6 +650,17 @@ def test_opinions_that_contradict_the_record() -> None:
     broken(changed(lines, onboarding, state="uncertain", reason="timeout"), "I6", "ada", "onboarding")
 
 
+def test_resolved_as_sent_is_sent() -> None:
+    story = Story(has_keys=False)
+    story.signup("ada")
+    story.call("ada", "onboarding", told=False, verdict="hung")
+    resolve = story.operate("resolve", "ada", "onboarding", outcome="sent")
+    lines = story.finish()
+    assert judge(lines).is_good
+    wrong = changed(lines, a(Opinion, kind="onboarding"), state="failed", reason="rejected")
+    assert resolve in broken(wrong, "I6", "ada", "onboarding").events
+
+
 def test_an_end_without_a_reason_or_without_a_cause() -> None:
     lines, _ = canceled_by("webhook")
     broken(changed(lines, a(Opinion, kind="followup"), reason=None), "I6", "ada", "followup")
