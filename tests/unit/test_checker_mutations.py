@@ -311,6 +311,31 @@ def test_another_body_under_the_key() -> None:
     broken(changed(lines, a(Attempt, verdict="duplicate"), verdict="body_mismatch"), "I2", "cid", "onboarding")
 
 
+def test_a_repeat_under_another_key_or_by_another_worker_under_one_generation() -> None:
+    story = a_death(0, verdict="hung")
+    story.call("ada", "onboarding", worker="w12")
+    lines = story.finish()
+    assert judge(lines).is_good
+    first = a(Attempt, kind="onboarding", worker="w11")
+    assert "2 keys" in broken(changed(lines, first, key="another"), "I2", "ada", "onboarding").sentence
+    assert "one generation" in broken(changed(lines, first, generation=2), "I2", "ada", "onboarding").sentence
+
+
+def test_another_key_before_a_person_asked_for_it() -> None:
+    story = Story(has_keys=False)
+    story.signup("ada")
+    story.call("ada", "onboarding", told=False, verdict="hung")
+    resolve = story.operate("resolve", "ada", "onboarding", outcome="not_sent", lost="after")
+    story.call("ada", "onboarding", worker="w12")
+    lines = story.finish()
+    assert judge(lines).is_good
+    early = moved(moved(lines, a(Attempt, worker="w12"), -0.1), a(Mail), -0.1)
+    assert resolve not in broken(early, "I2", "ada", "onboarding").events
+
+
+# ---------------------------------------------------------------------------------------------- I3
+
+
 # ---------------------------------------------------------------------------------------------- I3
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from notifier.proof.checker.asks import Notification
+from notifier.proof.checker.asks import CLOCKS_S, Notification
 from notifier.proof.checker.record import Record
 from notifier.proof.checker.trouble import (
     all_that_hid,
@@ -43,6 +43,8 @@ def check(record: Record) -> tuple[list[Finding], list[Finding]]:
                 excused.append(record.finding("keys forgotten", about, sentence, first, *excuse, second))
         found += _too_many(record, about, list(by_key))
         found += _other_body(record, about)
+        found += _other_key(record, about)
+        found += _one_claim_twice(record, about)
     return found, excused
 
 
@@ -63,6 +65,34 @@ def _other_body(record: Record, about: Notification) -> Iterator[Finding]:
     for attempt in about.attempts:
         if attempt.verdict == "body_mismatch":
             yield record.finding("I2", about, "a repeat under the key carried another mail", *about.mails, attempt)
+            return
+
+
+def _other_key(record: Record, about: Notification) -> Iterator[Finding]:
+    """A repeat under a key that no person had asked for by then; it need not be accepted to be wrong."""
+    clocks = timedelta(seconds=CLOCKS_S)
+    resolves = about.acts_of("resolve", "not_sent")
+    first: dict[str | None, Attempt] = {}
+    for attempt in about.attempts:
+        if attempt.key in first:
+            continue
+        first[attempt.key] = attempt
+        asked = [ask for ask in resolves if ask.first.at <= attempt.at + clocks]
+        if len(first) > 1 + len(asked):
+            sentence = f"called under {len(first)} keys, and a person had asked for {len(asked)} new ones"
+            yield record.finding("I2", about, sentence, *first.values(), *(line for ask in asked for line in ask.lines))
+            return
+
+
+def _one_claim_twice(record: Record, about: Notification) -> Iterator[Finding]:
+    """Two workers under one generation: a claim is one worker's, and no generation is ever used again."""
+    claims: dict[int, Attempt] = {}
+    for attempt in about.attempts:
+        if attempt.generation is None or attempt.worker is None:
+            continue
+        first = claims.setdefault(attempt.generation, attempt)
+        if first.worker != attempt.worker:
+            yield record.finding("I2", about, "two workers called for it under one generation", first, attempt)
             return
 
 
