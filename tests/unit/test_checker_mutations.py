@@ -652,7 +652,9 @@ def test_a_signup_after_an_erasure_asks_for_nothing() -> None:
     story.login("ada")
     story.erase("ada")
     story.signup("ada")
-    broken(a_mail_after_all(story.finish(), kind="onboarding"), "I5", "ada", "onboarding")
+    sent = a_mail_after_all(story.finish(), kind="onboarding")
+    finding = broken(changed(sent, a(Mail, seq=99), to=("ada@example.com",)), "I5", "ada", "onboarding")
+    assert "nobody had asked" in finding.sentence
 
 
 # ---------------------------------------------------------------------------------------------- I6

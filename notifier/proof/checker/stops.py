@@ -132,13 +132,12 @@ def _was_sent(about: Notification, answer: Answer) -> bool:
 def _was_claimed(record: Record, about: Notification, answer: Answer, since: object) -> bool:
     """Whether that claim's call came, or a reason why not: trouble at the time, a later cancel, an end in doubt."""
     clocks, claim = timedelta(seconds=CLOCKS_S), timedelta(seconds=record.run.claim_ttl_s)
-    claimed = answer.at - claim
+    claimed, latest = answer.at - claim, answer.at
     if isinstance(since, str):
-        claimed = datetime.fromisoformat(since)
+        claimed = latest = datetime.fromisoformat(since)
         if claimed < owed_since(record, about) - clocks:
             return False  # nobody can have claimed it yet
-    last = max(claimed, answer.at) if since is None else claimed
-    if any(claimed - clocks <= call.at <= last + claim + clocks for call in about.attempts):
+    if any(claimed - clocks <= call.at <= latest + claim + clocks for call in about.attempts):
         return True
     if any(opinion.state == "uncertain" for opinion in about.opinions):
         return True
