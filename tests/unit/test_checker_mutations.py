@@ -526,6 +526,16 @@ def test_too_late_before_it_was_due(state: str) -> None:
     assert {found.rule for found in judge(wrong).violations} == {"answers"}
 
 
+@pytest.mark.parametrize("state", ["pending", "sending", "uncertain"])
+def test_no_trouble_makes_it_too_late_before_it_was_due(state: str) -> None:
+    story = one_user(due=False)
+    story.fault(1, "postgres", "begin")
+    login = story.login("ada")
+    told = move_entry("canceled", "too_late", state=state, since=login.at.isoformat())
+    wrong = rewritten(story.finish(), a(Answer, n=login.n), told)
+    assert "before it was due" in broken(wrong, "answers", "ada", "followup").sentence
+
+
 def test_too_late_by_a_claim_that_had_no_call_of_its_own() -> None:
     story = one_user()
     login = story.login("ada")

@@ -115,6 +115,8 @@ def _too_late(
     elif state == "sent" and not _was_sent(about, answer):
         sentence = "called sent, and the provider had not accepted it"
         yield record.finding(RULE, about, sentence, *shown, *about.mails)
+    elif state != "sent" and answer.at < owed_since(record, about) - timedelta(seconds=CLOCKS_S):
+        yield record.finding(RULE, about, f"called too late, and {state}, before it was due", *shown)
     elif state in ("pending", "uncertain") and doubt(record, about, owed_since(record, about), answer.at) is None:
         sentence = "called in doubt, and nothing seen from outside could have brought it there"
         yield record.finding(RULE, about, sentence, *shown, *about.attempts)
