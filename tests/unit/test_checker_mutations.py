@@ -311,6 +311,31 @@ def test_another_body_under_the_key() -> None:
     broken(changed(lines, a(Attempt, verdict="duplicate"), verdict="body_mismatch"), "I2", "cid", "onboarding")
 
 
+def test_a_repeat_under_another_key_or_by_another_worker_under_one_generation() -> None:
+    story = a_death(0, verdict="hung")
+    story.call("ada", "onboarding", worker="w12")
+    lines = story.finish()
+    assert judge(lines).is_good
+    first = a(Attempt, kind="onboarding", worker="w11")
+    assert "2 keys" in broken(changed(lines, first, key="another"), "I2", "ada", "onboarding").sentence
+    assert "one generation" in broken(changed(lines, first, generation=2), "I2", "ada", "onboarding").sentence
+
+
+def test_another_key_before_a_person_asked_for_it() -> None:
+    story = Story(has_keys=False)
+    story.signup("ada")
+    story.call("ada", "onboarding", told=False, verdict="hung")
+    resolve = story.operate("resolve", "ada", "onboarding", outcome="not_sent", lost="after")
+    story.call("ada", "onboarding", worker="w12")
+    lines = story.finish()
+    assert judge(lines).is_good
+    early = moved(moved(lines, a(Attempt, worker="w12"), -0.1), a(Mail), -0.1)
+    assert resolve not in broken(early, "I2", "ada", "onboarding").events
+
+
+# ---------------------------------------------------------------------------------------------- I3
+
+
 # ---------------------------------------------------------------------------------------------- I3
 
 
@@ -378,6 +403,47 @@ def test_a_follow_up_that_was_created_canceled() -> None:
     story.login("ada")
     story.signup("ada", ago=DUE_IN_5_S)
     broken(a_mail_after_all(story.finish()), "I3", "ada", "followup")
+
+
+@pytest.mark.parametrize("has_keys", [True, False])
+def test_a_call_for_what_was_resolved_as_canceled(has_keys: bool) -> None:
+    def told(*, frozen: bool) -> list[Line]:
+        story = Story(has_keys=False)
+        story.signup("ada", ago=DUE_IN_5_S)
+        story.call("ada", "onboarding")
+        story.now += 6
+        if frozen:
+            story.signal("STOP", 13)
+        story.call("ada", "followup", told=False, verdict="hung")
+        story.login("ada")
+        story.operate("resolve", "ada", "followup", outcome="not_sent")
+        if frozen:
+            story.signal("CONT", 13)
+        call = next(line for line in reversed(story.lines) if isinstance(line, Attempt))
+        lines = list(story.finish())
+        at = story.time - timedelta(seconds=10)
+        late = {"seq": 99, "at": at, "generation": 9, "worker": "w13", "verdict": "failed", "status": 503}
+        run = lines[0].model_copy(update={"has_keys": has_keys})
+        return [run, *lines[1:], call.model_copy(update={**late, "key": call.key if frozen else "new"})]
+
+    assert "call" in broken(told(frozen=False), "I3", "ada", "followup").sentence
+    assert not [found for found in judge(told(frozen=True)).violations if found.rule == "I3"]
+
+
+def test_a_follow_up_that_a_later_signup_finds_canceled() -> None:
+    story = one_user(due=False)
+    story.login("ada", lost="after")
+    story.signup("ada", id="again")
+    broken(a_mail_after_all(story.finish()), "I3", "ada", "followup")
+
+
+def test_an_operator_may_lift_what_a_signup_finds_canceled() -> None:
+    story = Story()
+    story.signup("ada")
+    story.operate("cancel", "ada", "onboarding")
+    story.signup("ada", id="again")
+    story.operate("retry", "ada", "onboarding")
+    assert judge(story.finish()).is_good
 
 
 def test_a_repeat_that_is_told_something_else() -> None:
@@ -450,6 +516,36 @@ def test_too_late_without_doubt() -> None:
     broken(rewritten(lines, pick, doubtful), "answers", "ada", "followup")
 
 
+@pytest.mark.parametrize("state", ["sending", "uncertain"])
+def test_too_late_before_it_was_due(state: str) -> None:
+    """The only login came in time, is told that it came too late, and the follow-up goes out."""
+    lines, login = canceled_by("webhook")
+    said = changed(a_mail_after_all(lines), a(Opinion, kind="followup"), state="sent", reason=None)
+    told = move_entry("canceled", "too_late", state=state, since=login.at.isoformat())
+    wrong = rewritten(said, answers_to(lines, "login", "ada"), told)
+    assert {found.rule for found in judge(wrong).violations} == {"answers"}
+
+
+@pytest.mark.parametrize("state", ["pending", "sending", "uncertain"])
+def test_no_trouble_makes_it_too_late_before_it_was_due(state: str) -> None:
+    story = one_user(due=False)
+    story.fault(1, "postgres", "begin")
+    login = story.login("ada")
+    told = move_entry("canceled", "too_late", state=state, since=login.at.isoformat())
+    wrong = rewritten(story.finish(), a(Answer, n=login.n), told)
+    assert "before it was due" in broken(wrong, "answers", "ada", "followup").sentence
+
+
+def test_too_late_by_a_claim_that_had_no_call_of_its_own() -> None:
+    story = one_user()
+    login = story.login("ada")
+    at = story.time
+    story.now += 4 * CLAIM_TTL_S
+    lines = a_mail_after_all(story.finish(), seconds=15)
+    told = move_entry("canceled", "too_late", state="sending", since=at.isoformat())
+    broken(rewritten(lines, a(Answer, n=login.n), told), "answers", "ada", "followup")
+
+
 def test_a_list_that_leaves_something_out_or_has_it_twice() -> None:
     lines, _ = canceled_by("webhook")
     pick = answers_to(lines, "login", "ada")
@@ -482,6 +578,13 @@ def test_a_mail_after_a_login_that_was_not_told() -> None:
     login = story.login("ada", door="events")
     told = rewritten(story.finish(), a(Answer, n=login.n), lambda body: {**body, "too_late": []})
     broken(told, "answers", "ada", "followup")
+
+
+def test_a_follow_up_that_a_login_in_time_does_not_name() -> None:
+    lines, _ = canceled_by("events")
+    told = rewritten(lines, answers_to(lines, "login", "ada"), lambda body: {**body, "canceled": []})
+    broken(told, "answers", "ada", "followup")
+    assert judge(changed(told, a(Opinion, kind="followup"), state="skipped", reason="suppressed")).is_good
 
 
 def test_a_signup_whose_answer_is_wrong() -> None:
@@ -552,6 +655,21 @@ def test_nobody_asked() -> None:
     broken(moved(lines, a(Mail, kind="onboarding"), -20), "I5", "ada", "onboarding")
 
 
+def test_a_signup_after_an_erasure_asks_for_nothing() -> None:
+    story = Story()
+    story.signup("bob")
+    story.call("bob", "onboarding")
+    story.login("ada")
+    story.erase("ada")
+    story.signup("ada")
+    sent = a_mail_after_all(story.finish(), kind="onboarding")
+    finding = broken(changed(sent, a(Mail, seq=99), to=("ada@example.com",)), "I5", "ada", "onboarding")
+    assert "nobody had asked" in finding.sentence
+
+
+# ---------------------------------------------------------------------------------------------- I6
+
+
 # ---------------------------------------------------------------------------------------------- I6
 
 
@@ -567,6 +685,17 @@ def test_opinions_that_contradict_the_record() -> None:
     broken([*lines, next(line for line in lines if onboarding(line))], "I6", "ada", "onboarding")
     broken(changed(lines, onboarding, user="eve"), "I5", "eve", "onboarding")
     broken(changed(lines, onboarding, state="uncertain", reason="timeout"), "I6", "ada", "onboarding")
+
+
+def test_resolved_as_sent_is_sent() -> None:
+    story = Story(has_keys=False)
+    story.signup("ada")
+    story.call("ada", "onboarding", told=False, verdict="hung")
+    resolve = story.operate("resolve", "ada", "onboarding", outcome="sent")
+    lines = story.finish()
+    assert judge(lines).is_good
+    wrong = changed(lines, a(Opinion, kind="onboarding"), state="failed", reason="rejected")
+    assert resolve in broken(wrong, "I6", "ada", "onboarding").events
 
 
 def test_an_end_without_a_reason_or_without_a_cause() -> None:

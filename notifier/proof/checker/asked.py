@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from notifier.proof.checker.asks import CLOCKS_S, KINDS, Ask, Notification
+from notifier.proof.checker.asks import CLOCKS_S, KINDS, Ask, Notification, Person
 from notifier.proof.checker.record import Record
 from notifier.proof.checker.verdict import Finding
 from notifier.proof.history import Line, Mail
@@ -26,7 +26,7 @@ def check(record: Record) -> list[Finding]:
 
 def _unasked(record: Record, about: Notification, mail: Mail) -> Iterator[Finding]:
     person = about.person
-    signups = [ask for ask in person.signups if _came_before(ask, mail)]
+    signups = [ask for ask in person.signups if _came_before(ask, mail) and not _was_erased(person, ask)]
     if about.kind not in KINDS or not signups:
         yield record.finding("I5", about, "accepted, and nobody had asked for it", *_lines(person.signups), mail)
         return
@@ -35,6 +35,11 @@ def _unasked(record: Record, about: Notification, mail: Mail) -> Iterator[Findin
     if len(mail.to) != 1 or mail.to[0].casefold() not in known:
         sentence = f"accepted for {', '.join(mail.to) or 'no address'}, which nobody gave for this user"
         yield record.finding("I5", about, sentence, *_lines(given), mail)
+
+
+def _was_erased(person: Person, signup: Ask) -> bool:
+    """Whether it came only after an acknowledged erasure: a later event of an erased id asks for nothing."""
+    return any(erasure.before(signup) for erasure in person.erasures)
 
 
 def _came_before(ask: Ask, mail: Mail) -> bool:

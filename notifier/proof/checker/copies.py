@@ -7,24 +7,23 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from notifier.proof.checker.asks import Notification
+from notifier.proof.checker.asks import CLOCKS_S, Notification
 from notifier.proof.checker.record import Record
 from notifier.proof.checker.trouble import (
-    SETTLED_WITHIN_S,
     all_that_hid,
     concerns,
     faults_between,
     is_of_the_database,
     is_taken,
     must_have_been_repeated,
+    on_its_way,
     stops,
 )
 from notifier.proof.checker.verdict import Finding
 from notifier.proof.checker.working import is_unclear
-from notifier.proof.history import Attempt, Fault, KeysForgotten, Line, Mail, Signal
+from notifier.proof.history import Attempt, Fault, KeysForgotten, Line, Mail
 
 WRITTEN_AFTER_S = 3.0  # a settler's longest pause between two tries, and a moment
-_HOLD_NOTHING = ("provider_cut", "provider_answers_lost")  # these wires drop a call, or let it pass at once
 
 
 def check(record: Record) -> tuple[list[Finding], list[Finding]]:
@@ -44,6 +43,8 @@ def check(record: Record) -> tuple[list[Finding], list[Finding]]:
                 excused.append(record.finding("keys forgotten", about, sentence, first, *excuse, second))
         found += _too_many(record, about, list(by_key))
         found += _other_body(record, about)
+        found += _other_key(record, about)
+        found += _one_claim_twice(record, about)
     return found, excused
 
 
@@ -64,6 +65,34 @@ def _other_body(record: Record, about: Notification) -> Iterator[Finding]:
     for attempt in about.attempts:
         if attempt.verdict == "body_mismatch":
             yield record.finding("I2", about, "a repeat under the key carried another mail", *about.mails, attempt)
+            return
+
+
+def _other_key(record: Record, about: Notification) -> Iterator[Finding]:
+    """A repeat under a key that no person had asked for by then; it need not be accepted to be wrong."""
+    clocks = timedelta(seconds=CLOCKS_S)
+    resolves = about.acts_of("resolve", "not_sent")
+    first: dict[str | None, Attempt] = {}
+    for attempt in about.attempts:
+        if attempt.key in first:
+            continue
+        first[attempt.key] = attempt
+        asked = [ask for ask in resolves if ask.first.at <= attempt.at + clocks]
+        if len(first) > 1 + len(asked):
+            sentence = f"called under {len(first)} keys, and a person had asked for {len(asked)} new ones"
+            yield record.finding("I2", about, sentence, *first.values(), *(line for ask in asked for line in ask.lines))
+            return
+
+
+def _one_claim_twice(record: Record, about: Notification) -> Iterator[Finding]:
+    """Two workers under one generation: a claim is one worker's, and no generation is ever used again."""
+    claims: dict[int, Attempt] = {}
+    for attempt in about.attempts:
+        if attempt.generation is None or attempt.worker is None:
+            continue
+        first = claims.setdefault(attempt.generation, attempt)
+        if first.worker != attempt.worker:
+            yield record.finding("I2", about, "two workers called for it under one generation", first, attempt)
             return
 
 
@@ -89,25 +118,7 @@ def _excuse(record: Record, about: Notification, first: Mail, second: Mail) -> t
 def _on_its_way(record: Record, about: Notification, forgotten: KeysForgotten, second: Mail) -> tuple[Line, ...] | None:
     """Whether the second call had begun before the keys were forgotten, and came through only afterwards."""
     call = next((attempt for attempt in about.attempts if second.id in attempt.message_ids), None)
-    if call is None:
-        return None
-    if call.at <= forgotten.at:
-        return (call,)
-    nobody_waits = timedelta(seconds=record.run.provider_timeout_s + SETTLED_WITHIN_S)
-    latest: dict[str, Signal | None] = {"STOP": None, "CONT": None}
-    for line in record.fate_of(call.worker):
-        if line.signal in latest and line.at <= call.at:
-            latest[line.signal] = line  # the last of each before the call
-    stopped, thawed = latest["STOP"], latest["CONT"]
-    if stopped and thawed and stopped.at <= forgotten.at <= thawed.at and call.at <= thawed.at + nobody_waits:
-        return (stopped, thawed, call)
-    pod = record.pod_of(call.worker)
-    for begin, end in record.faults:  # what a wire held back comes through when it heals, or never
-        on = begin.at <= forgotten.at and (end is None or forgotten.at <= end.at)
-        holds = begin.hides_answers and begin.name not in _HOLD_NOTHING
-        if on and holds and concerns(begin, pod) and (end is None or call.at <= end.at + nobody_waits):
-            return (begin, call)
-    return None
+    return None if call is None else on_its_way(record, call, forgotten.at)
 
 
 def _in_doubt(record: Record, about: Notification, first: Mail, until: datetime) -> tuple[Line, ...] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from notifier.proof.checker.asks import KINDS, Notification
+from notifier.proof.checker.asks import KINDS, Ask, Notification
 from notifier.proof.checker.explained import due, may_be_canceled, owed_since
 from notifier.proof.checker.owed import OPEN
 from notifier.proof.checker.promises import Promise, promises
@@ -41,6 +41,8 @@ def _of_one(record: Record, about: Notification, opinion: Opinion) -> Iterator[F
     asked = about.kind in KINDS and any(ask.may_have_happened for ask in about.person.signups)
     if not asked:
         yield record.finding("I5", about, f"{state}, and nobody had asked for it", opinion)
+    elif state != "sent" and (resolved := _resolved_sent(about)) is not None:
+        yield record.finding("I6", about, f"resolved as sent, and called {state}", *resolved.lines, opinion)
     elif state == "sent" and not about.mails and not about.acts_of("resolve", "sent"):
         yield record.finding("I6", about, "called sent, and the provider never accepted it", *about.attempts, opinion)
     elif about.mails and state not in ("sent", "uncertain") and not about.acts_of("resolve", "not_sent"):
@@ -54,6 +56,11 @@ def _of_one(record: Record, about: Notification, opinion: Opinion) -> Iterator[F
     elif state == "uncertain" and why_uncertain(record, about, opinion, owed_since(record, about)) is None:
         sentence = "uncertain, and nothing seen from outside kept the service from knowing"
         yield record.finding("I6", about, sentence, *about.attempts, opinion)
+
+
+def _resolved_sent(about: Notification) -> Ask | None:
+    """An operator's word that it was sent, where the service took it: that is final."""
+    return next((ask for ask in about.acts_of("resolve", "sent") if ask.acknowledgement is not None), None)
 
 
 def _still_open(record: Record, about: Notification, opinion: Opinion) -> Iterator[Finding]:

@@ -52,8 +52,22 @@ def _login(record: Record, person: Person, ask: Ask, one: Exchange, answer: Answ
             elif about.mails and not lists.keys() & {"too_late", "canceled"}:  # canceled: told under I3
                 sentence = "accepted, and a login that concerns it was not told that it came too late"
                 yield record.finding(RULE, about, sentence, *shown, *about.mails)
+            elif not lists and _must_be_named(about, ask):
+                yield record.finding(RULE, about, "open, and named in no list by a login that concerns it", *shown)
         if "too_late" in lists:
             yield from _too_late(record, about, one, answer, lists["too_late"])
+
+
+def _must_be_named(about: Notification, login: Ask) -> bool:
+    """Whether it was there and open when the login came, as nothing else can have closed it before."""
+    person = about.person
+    others = (ask for ask in (*person.logins, *person.erasures, *about.acts) if ask is not login)
+    return (
+        not about.mails
+        and any(signup.before(login) for signup in person.signups)
+        and not any(other.may_have_happened for other in others)
+        and not any(opinion.state in ("skipped", "failed") for opinion in about.opinions)
+    )
 
 
 def _erasure(record: Record, person: Person, ask: Ask, one: Exchange, answer: Answer) -> Iterator[Finding]:
@@ -101,11 +115,13 @@ def _too_late(
     elif state == "sent" and not _was_sent(about, answer):
         sentence = "called sent, and the provider had not accepted it"
         yield record.finding(RULE, about, sentence, *shown, *about.mails)
-    elif state == "pending" and doubt(record, about, owed_since(record, about), answer.at) is None:
+    elif state != "sent" and answer.at < owed_since(record, about) - timedelta(seconds=CLOCKS_S):
+        yield record.finding(RULE, about, f"called too late, and {state}, before it was due", *shown)
+    elif state in ("pending", "uncertain") and doubt(record, about, owed_since(record, about), answer.at) is None:
         sentence = "called in doubt, and nothing seen from outside could have brought it there"
         yield record.finding(RULE, about, sentence, *shown, *about.attempts)
     elif state == "sending" and not _was_claimed(record, about, answer, since):
-        sentence = "called claimed, and no call for it ever came, with no trouble to explain it"
+        sentence = "called claimed, and no call of that claim can have come, with no trouble to explain it"
         yield record.finding(RULE, about, sentence, *shown)
 
 
@@ -116,11 +132,17 @@ def _was_sent(about: Notification, answer: Answer) -> bool:
 
 
 def _was_claimed(record: Record, about: Notification, answer: Answer, since: object) -> bool:
-    """Whether a call came, or a reason why none did: trouble at the time, a later cancel, an end in doubt."""
-    if about.attempts or any(opinion.state == "uncertain" for opinion in about.opinions):
+    """Whether that claim's call came, or a reason why not: trouble at the time, a later cancel, an end in doubt."""
+    clocks, claim = timedelta(seconds=CLOCKS_S), timedelta(seconds=record.run.claim_ttl_s)
+    claimed, latest = answer.at - claim, answer.at
+    if isinstance(since, str):
+        claimed = latest = datetime.fromisoformat(since)
+        if claimed < owed_since(record, about) - clocks:
+            return False  # nobody can have claimed it yet
+    if any(claimed - clocks <= call.at <= latest + claim + clocks for call in about.attempts):
         return True
-    claim = timedelta(seconds=record.run.claim_ttl_s)
-    claimed = datetime.fromisoformat(since) if isinstance(since, str) else answer.at - claim
+    if any(opinion.state == "uncertain" for opinion in about.opinions):
+        return True
     begin, end = min(claimed, answer.at) - claim, answer.at + claim
     if any(begin <= line.at <= end and line.signal in (*STOPPING, "TERM") for line in record.signals):
         return True

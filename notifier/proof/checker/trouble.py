@@ -17,6 +17,7 @@ SETTLED_WITHIN_S = 1.0  # from a call's arrival until its outcome is written, if
 READ_WITHIN_S = 0.5  # until its answer is read, if the provider is not slow, and the writing begins
 _UNRECORDED = ("restarted", "slow")  # under these of the provider's faults a call may leave no trace there
 _SIGNALLED = ("kill", "freeze", "processes", "rolling")  # what these do to a worker, the signals tell
+_HOLD_NOTHING = ("provider_cut", "provider_answers_lost")  # these wires drop a call, or let it pass at once
 _ACCEPTED = ("accepted", "duplicate", "replayed", "dropped")
 
 
@@ -63,6 +64,27 @@ def all_that_hid(record: Record, attempt: Attempt) -> Iterator[Line]:
         slow = fault.family == "provider" and fault.name == "slow" and _came_late(record, attempt)
         if slow or concerns(fault, pod) or fault.family == "postgres":  # a silent wire's calls arrive when it heals
             yield fault
+
+
+def on_its_way(record: Record, call: Attempt, at: datetime) -> tuple[Line, ...] | None:
+    """What shows that a call had begun by then, and was held back until it came to the provider; None: nothing does."""
+    if call.at <= at:
+        return (call,)
+    nobody_waits = timedelta(seconds=record.run.provider_timeout_s + SETTLED_WITHIN_S)
+    latest: dict[str, Signal | None] = {"STOP": None, "CONT": None}
+    for line in record.fate_of(call.worker):
+        if line.signal in latest and line.at <= call.at:
+            latest[line.signal] = line  # the last of each before the call
+    stopped, thawed = latest["STOP"], latest["CONT"]
+    if stopped and thawed and stopped.at <= at <= thawed.at and call.at <= thawed.at + nobody_waits:
+        return (stopped, thawed, call)
+    pod = record.pod_of(call.worker)
+    for begin, end in record.faults:  # what a wire held back comes through when it heals, or never
+        on = begin.at <= at and (end is None or at <= end.at)
+        holds = begin.hides_answers and begin.name not in _HOLD_NOTHING
+        if on and holds and concerns(begin, pod) and (end is None or call.at <= end.at + nobody_waits):
+            return (begin, call)
+    return None
 
 
 def is_of_the_database(fault: Fault, pod: str | None) -> bool:
