@@ -43,7 +43,8 @@ class Report:
     """What was found and done. `known_since`: this restore had been told before, and nothing was changed now.
 
     `account`: the one that was written down. `sent_from`: what senders have to repeat, by the real time they sent it.
-    `events_from`, `events_until`: as in Restore. `newest`: the last sign of life in the database, real time. `not_again`: of those in doubt, how many will end uncertain without a call.
+    `events_from`, `events_until`: as in Restore. `newest`: the last sign of life in the database, real time.
+    `not_again`: of those in doubt, how many will end uncertain without a call.
     """
 
     at: datetime

@@ -58,13 +58,14 @@ def restored(at: At, dry_run: DryRun = False, json: ToFile = None, advance_s: Ad
     4. Start workers and scheduler.
 
     In doubt are then: every mail that was owed or in a worker's hands, everything that fell due since TIME, and what
-    is decided later from an event that may have been taken in that time: one no older then than its kind's max_age. While the provider still knows their keys such mails go out under
-    the same key, which it refuses if it has the mail already. Later nobody sends them without a person: they end
-    `uncertain`, reason `restored` (`notifier notifications list --state uncertain`, then `resolve`). A login that
-    comes for one of them is too late, as ever; if it is there before the workers are, no mail goes out.
+    is decided later from an event that may have been taken in that time, as it was not past its kind's max_age then.
+    While the provider still knows their keys such mails go out under the same key, which it refuses if it has the mail
+    already. Later nobody sends them without a person: they end `uncertain`, reason `restored` (`notifier
+    notifications list --state uncertain`, then `resolve`). A login that comes for one of them is too late, as ever; if
+    it is there before the workers are, no mail goes out.
 
-    One transaction: it happens as a whole or not at all. To say the same TIME again changes nothing, and is refused once the
-    database has been at work since, or with another provider account.
+    One transaction: it happens as a whole or not at all. To say the same TIME again changes nothing, and is refused
+    once the database has been at work since, or with another provider account.
     Exit 0 when done, 1 when it could not be done, 2 when TIME cannot be meant.
 
     Example: `notifier restored --at 2026-11-27T02:00:00Z --json forgotten.json`
@@ -166,8 +167,8 @@ def _print(report: Report, told: Told, file: Path | None) -> None:
     to.print("1. Start `notifier api`, and nothing else yet.")
     to.print(
         f"2. Let senders repeat every event they sent since {moment(report.sent_from)}, whenever it occurred, logins"
-        " included: the same ids, and each with the same occurred_at. If what was repeated after an earlier restore came"
-        " after this backup was taken, everything since the time of that one. Then repeat erasures and other operators'"
+        " included: the same ids, and each with the same occurred_at. If what was repeated after an earlier restore"
+        " came after this backup was taken, everything since the time of that one. Then repeat erasures and other operators'"
         " acts."
     )
     to.print("3. Start `notifier worker` and `notifier scheduler`.")
@@ -183,8 +184,8 @@ def _list(report: Report, file: Path | None, to: Any) -> None:
     found = report.cancelable_count
     to.print(
         f"\nMay have been canceled since: {found.scheduled} scheduled, {found.in_doubt} in doubt. "
-        f"Let every {' and '.join(found.event_types)} sent since {moment(report.sent_from)} be sent again, under the same "
-        "id; until then they count as not canceled."
+        f"Let every {' and '.join(found.event_types)} sent since {moment(report.sent_from)} be sent again, under the "
+        "same id; until then they count as not canceled."
     )
     table = Columns(to, "notification", "kind", "user", "due", "now")
     table.add(

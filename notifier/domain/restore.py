@@ -43,8 +43,8 @@ class LostTime:
     def doubt(self, decided_at: datetime, due_at: datetime, max_age: timedelta) -> Doubt | None:
         """Whether a notification decided only now may have been decided, and sent, before; None: it surely was not.
 
-        Nothing is ever sent before it is due, nor was this one before the backup, which does not know it. When its event
-        occurred says nothing of when that was taken, but none older than `max_age` then mailed anybody.
+        Nothing is ever sent before it is due, nor was this one before the backup, which does not know it. When its
+        event occurred says nothing of when that was taken, but none older than `max_age` then mailed anybody.
         """
         assert decided_at <= due_at
         found = [
