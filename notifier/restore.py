@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from notifier.domain.errors import NotReady
-from notifier.domain.restore import EARLY
+from notifier.domain.restore import EARLY, Restore
 from notifier.settings import Settings
 from notifier.store import audit, installation, migrate, restores, workers
 from notifier.store.database import RETRYABLE, UNAVAILABLE, Connection, open_database
@@ -42,12 +42,15 @@ class Told:
 class Report:
     """What was found and done. `known_since`: this restore had been told before, and nothing was changed now.
 
-    `events_from`, `events_until`: what senders have to repeat, by occurred_at. `newest`: the last sign of life in
-    the database, real time. `not_again`: of those in doubt, how many will end uncertain without a call.
+    `account`: the one that was written down. `sent_from`: what senders have to repeat, by the real time they sent it.
+    `events_from`, `events_until`: as in Restore. `newest`: the last sign of life in the database, real time.
+    `not_again`: of those in doubt, how many will end uncertain without a call.
     """
 
     at: datetime
     known_since: datetime | None
+    account: str
+    sent_from: datetime
     events_from: datetime
     events_until: datetime
     opened: int
@@ -111,7 +114,9 @@ async def _restore(conn: Connection, told: Told) -> Report:
         raise NotThen(f"this installation was made at {before.created_at:%Y-%m-%dT%H:%M:%SZ}, after that")
     known = next((one for one in await restores.read(conn) if one.at == told.at), None)
     opened = due = 0
-    if known is None:
+    if known is not None:
+        _require_the_same(known, told, before.newest)
+    else:
         offset = (await installation.read(conn)).clock_offset  # what it was at that time
         if told.ahead:
             await installation.advance(conn, told.ahead.total_seconds())
@@ -123,6 +128,8 @@ async def _restore(conn: Connection, told: Told) -> Report:
     report = Report(
         at=told.at,
         known_since=known.made_at if known else None,
+        account=written.account,
+        sent_from=told.at - EARLY,
         events_from=written.events_from,
         events_until=written.events_until,
         opened=opened,
@@ -143,3 +150,20 @@ async def _restore(conn: Connection, told: Told) -> Report:
             detail={"opened": opened, "due": due, "account": told.account, "ahead_s": told.ahead.total_seconds()},
         )
     return report
+
+
+def _require_the_same(known: Restore, told: Told, newest: datetime | None) -> None:
+    """Raise NotThen when what is told again under a known time may be another restore, or of another account."""
+    earlier = f"{told.at - timedelta(seconds=1):%Y-%m-%dT%H:%M:%SZ}"
+    already = f"told already at {known.made_at:%Y-%m-%dT%H:%M:%SZ}"
+    if newest is not None and newest > known.made_at:
+        raise NotThen(
+            f"{already}, and this database has been at work since; if it was restored anew, give a time a second "
+            f"earlier ({earlier}); if not, there is nothing to tell"
+        )
+    if told.account != known.account:
+        raise NotThen(
+            f"{already} with the provider account {known.account}, but these settings name {told.account}: use the "
+            "settings the workers had. If it was told with the wrong ones, give a time a second earlier "
+            f"({earlier}): events repeated after two accounts were named are never sent without a person"
+        )

@@ -49,19 +49,23 @@ def restored(at: At, dry_run: DryRun = False, json: ToFile = None, advance_s: Ad
     2. `notifier restored --at TIME --dry-run`, then without `--dry-run`. Use the settings the workers had
     (NOTIFIER_PROVIDER and those that belong to it): they say where the mails went.
 
-    3. Start `notifier api`, and nothing else yet. Let senders repeat every event since TIME less 5 minutes, logins
-    included, under the same ids, each with the `occurred_at` at which it happened. An event without `occurred_at`
-    seems to happen when it is repeated, and its mail would be a new one. Repeat erasures and other operators' acts.
+    3. Start `notifier api`, and nothing else yet. Let senders repeat every event they sent since TIME less 5 minutes,
+    whenever it occurred: logins included, under the same ids, each with the same `occurred_at`. An event without
+    `occurred_at` seems to happen when it is repeated, and its mail would be a new one. If there was a restore before,
+    and what was repeated then came after this backup was taken, go back to the TIME of that one. Erasures and other
+    operators' acts are repeated last: an erased user's events mean nothing.
 
     4. Start workers and scheduler.
 
     In doubt are then: every mail that was owed or in a worker's hands, everything that fell due since TIME, and what
-    is decided later from an event of that time. While the provider still knows their keys such mails go out under
-    the same key, which it refuses if it has the mail already. Later nobody sends them without a person: they end
-    `uncertain`, reason `restored` (`notifier notifications list --state uncertain`, then `resolve`). A login that
-    comes for one of them is too late, as ever; if it is there before the workers are, no mail goes out.
+    is decided later from an event that may have been taken in that time, as it was not past its kind's max_age then.
+    While the provider still knows their keys such mails go out under the same key, which it refuses if it has the mail
+    already. Later nobody sends them without a person: they end `uncertain`, reason `restored` (`notifier
+    notifications list --state uncertain`, then `resolve`). A login that comes for one of them is too late, as ever; if
+    it is there before the workers are, no mail goes out.
 
-    One transaction: it happens as a whole or not at all. To say the same TIME again changes nothing.
+    One transaction: it happens as a whole or not at all. To say the same TIME again changes nothing, and is refused
+    once the database has been at work since, or with another provider account.
     Exit 0 when done, 1 when it could not be done, 2 when TIME cannot be meant.
 
     Example: `notifier restored --at 2026-11-27T02:00:00Z --json forgotten.json`
@@ -122,7 +126,7 @@ def _document(report: Report, told: Told) -> dict[str, Any]:
 
     document = asdict(report)
     document["may_have_been_canceled"] = document.pop("cancelable")
-    return {"dry_run": told.dry_run, "account": told.account, **document}
+    return {"dry_run": told.dry_run, **document}
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:
@@ -147,7 +151,7 @@ def _print(report: Report, told: Told, file: Path | None) -> None:
         to.print(f"Told already at {moment(report.known_since)}: nothing was changed.", style="bold")
     else:
         to.print("What would be done:" if told.dry_run else "Done.", style="bold")
-    to.print(f"The database holds what was true at {moment(report.at)}; its provider account is {told.account}.")
+    to.print(f"The database holds what was true at {moment(report.at)}; its provider account is {report.account}.")
     for note in notes(report):
         to.print(f"! {note}", style="bold red")
     if report.known_since is None:
@@ -162,8 +166,10 @@ def _print(report: Report, told: Told, file: Path | None) -> None:
     to.print("\nWhat to do now", style="bold underline")
     to.print("1. Start `notifier api`, and nothing else yet.")
     to.print(
-        f"2. Let senders repeat every event that occurred since {moment(report.events_from)}, logins included: the same"
-        " ids, and each with the occurred_at at which it happened. Repeat erasures and other operators' acts."
+        f"2. Let senders repeat every event they sent since {moment(report.sent_from)}, whenever it occurred, logins"
+        " included: the same ids, and each with the same occurred_at. If what was repeated after an earlier restore"
+        " came after this backup was taken, everything since the time of that one. Then repeat erasures and other operators'"
+        " acts."
     )
     to.print("3. Start `notifier worker` and `notifier scheduler`.")
     to.print("4. `notifier notifications list --state uncertain` says for which mails a person has to decide.")
@@ -178,8 +184,8 @@ def _list(report: Report, file: Path | None, to: Any) -> None:
     found = report.cancelable_count
     to.print(
         f"\nMay have been canceled since: {found.scheduled} scheduled, {found.in_doubt} in doubt. "
-        f"Let every {' and '.join(found.event_types)} since {moment(report.events_from)} be sent again, under the same "
-        "id; until then they count as not canceled."
+        f"Let every {' and '.join(found.event_types)} sent since {moment(report.sent_from)} be sent again, under the "
+        "same id; until then they count as not canceled."
     )
     table = Columns(to, "notification", "kind", "user", "due", "now")
     table.add(

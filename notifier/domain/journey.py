@@ -195,8 +195,8 @@ def _create(
     cancel_from = occurred_at + kind.cancel_grace
     state, reason, decided_by = State.SCHEDULED, None, None
     stopping = stopped_by(kind.cancel_on, cancel_from, user.last_seen)
-    doubt = lost.doubt(occurred_at, due_at)
-    if doubt is not None:  # whatever stands against it now, it may have been sent: no rule can say that it never was
+    doubt = lost.doubt(occurred_at, due_at, kind.max_age)
+    if doubt is not None:  # whatever stands against it now, its age too: no rule can say that it never was sent
         state, reason = State.PENDING, REASON_RESTORED
     elif stopping is not None:
         state, reason, decided_by = stopping.state, stopping.reason, stopping.decided_by

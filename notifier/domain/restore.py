@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 REASON_RESTORED = "restored"
-EARLY = timedelta(minutes=5)  # an event may reach us so much later than it occurred
+EARLY = timedelta(minutes=5)  # so much may clocks be apart, or a time be given too late
 SEVERAL_ACCOUNTS = "several"  # no account is called so: nothing is ever repeated there
 
 
@@ -14,7 +14,7 @@ SEVERAL_ACCOUNTS = "several"  # no account is called so: nothing is ever repeate
 class Restore:
     """The database was brought back to `at` (real time); what it took later it has forgotten.
 
-    `events_from`, `events_until`: business time of events that may have been taken and forgotten.
+    `events_from`, `events_until`: business time in which events may have been taken and forgotten.
     `account`: the provider account that the mails of the lost time went to.
     """
 
@@ -40,13 +40,16 @@ class LostTime:
     restores: tuple[Restore, ...] = ()
     ahead: timedelta = timedelta(0)
 
-    def doubt(self, decided_at: datetime, due_at: datetime) -> Doubt | None:
+    def doubt(self, decided_at: datetime, due_at: datetime, max_age: timedelta) -> Doubt | None:
         """Whether a notification decided only now may have been decided, and sent, before; None: it surely was not.
 
-        Nothing is ever sent before it is due, nor was this one before the backup, which does not know it.
+        Nothing is ever sent before it is due, nor was this one before the backup, which does not know it. When its
+        event occurred says nothing of when that was taken, but none older than `max_age` then mailed anybody.
         """
         assert decided_at <= due_at
-        found = [r for r in self.restores if r.events_from <= decided_at and due_at <= r.events_until]
+        found = [
+            r for r in self.restores if r.events_from - decided_at <= max_age and due_at <= r.events_until
+        ]  # lengths are compared, not times: an endless max_age leads to no date
         if not found:
             return None
         accounts = {restore.account for restore in found}

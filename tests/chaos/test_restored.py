@@ -87,7 +87,7 @@ async def a_world(folder: Path, redis_url: str) -> AsyncIterator[World]:
     try:
         await migrate(server.url)
         async with open_stack(folder, server.url, redis_url) as stack:
-            world = World(stack, server, kept)
+            world = World(stack, server, list(kept))
             yield world
     finally:
         await embedded.stop(world.server if world else server)
@@ -122,12 +122,13 @@ async def live_until_the_loss(world: World) -> None:
     await stack.start("worker", "worker-1")
     await stack.until_mails(19)
     await world.sign_up("late")
+    await world.sign_up("behind", ago=timedelta(minutes=10))  # it occurred before the backup and is taken after it
     await world.log_in("quit_waits")
     await world.log_in("quit_due")
-    await stack.until_mails(22)
+    await stack.until_mails(25)
     await stack.advance(LOST_S)
     await world.sign_up("moved", ahead_s=LOST_S)
-    await stack.until_mails(28)
+    await stack.until_mails(31)
     assert set((await stack.mails()).values()) == {1}
 
 
@@ -187,9 +188,9 @@ async def test_nobody_gets_a_mail_twice(window: str, tmp_path: Path, redis_url: 
         await until_quiet(world)
         mails = await world.stack.mails()
         assert set(mails.values()) == {1}, mails
-        assert sum(mails.values()) == 28
+        assert sum(mails.values()) == 31
         again = "sent" if window == "inside" else "uncertain: restored"
-        for group in ("open", "claimed", "late", "moved"):
+        for group in ("open", "claimed", "late", "behind", "moved"):
             assert set(await world.states(group, "onboarding")) == {again}, group
         assert set(await world.states("due", "followup")) == {again}
         assert set(await world.states("quit_due", "followup")) <= {"uncertain: login", "uncertain: restored"}
@@ -200,7 +201,7 @@ async def test_nobody_gets_a_mail_twice(window: str, tmp_path: Path, redis_url: 
         await until_quiet(world)
         mails = await world.stack.mails()
         assert set(mails.values()) == {1}, mails
-        expected = ("waits", "claimed", "open", "late", "moved", "due")
+        expected = ("waits", "claimed", "open", "late", "behind", "moved", "due")
         assert {person for person, kind in mails if kind == "followup"} == {
             person for group in expected for person in world.people[group]
         }
@@ -218,5 +219,6 @@ async def without_the_command_people_get_mails_twice(world: World) -> None:
     await asyncio.gather(world.stack.start("worker", "worker-2"), world.stack.start("scheduler", "scheduler"))
     await until_quiet(world)
     mails = await world.stack.mails()
-    for group, kind in (("open", "onboarding"), ("late", "onboarding"), ("moved", "onboarding"), ("due", "followup")):
+    twice = [(group, "onboarding") for group in ("open", "late", "behind", "moved")] + [("due", "followup")]
+    for group, kind in twice:
         assert [mails[person, kind] for person in world.people[group]] == [2, 2, 2], group

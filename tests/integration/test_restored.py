@@ -14,7 +14,7 @@ import pytest
 from notifier.domain.errors import NotReady
 from notifier.domain.notification import Settlement, State
 from notifier.ingest.transaction import transact
-from notifier.restore import Report, Told, restore
+from notifier.restore import NotThen, Report, Told, restore
 from notifier.store import moves, operator_moves
 from tests.support.command import Command
 from tests.support.rig import ACCOUNT, Rig, ago, an_event, open_rig
@@ -146,13 +146,13 @@ async def test_a_login_means_nothing_to_a_claim_where_nothing_was_restored(rig: 
 @pytest.mark.parametrize(
     ("before", "since"),
     [
-        (timedelta(days=2, minutes=6), None),
+        (timedelta(days=2, minutes=10), "the backup"),  # it was late: taken, and mailed, only after the backup
         (timedelta(days=2, minutes=4), "the backup"),
         (timedelta(hours=3), "the event"),
         (None, None),
     ],
 )
-async def test_what_is_decided_later_is_judged_by_when_it_occurred(
+async def test_what_is_decided_later_may_have_been_taken_in_the_lost_time(
     rig: Rig, before: timedelta | None, since: str | None
 ) -> None:
     at = ago(days=2)
@@ -182,15 +182,43 @@ async def test_a_try_changes_nothing_and_the_same_again_changes_nothing(rig: Rig
     assert await rig.value("SELECT count(*) FROM restores") + await rig.value("SELECT count(*) FROM audit_log") == 0
     done = await told(rig, at)
     assert (tried.opened, tried.due, tried.scheduled) == (done.opened, done.due, done.scheduled) == (1, 1, 0)
-    await rig.accept(SIGNUP, "bob")
     again = await told(rig, at)
     assert (again.opened, again.due) == (0, 0)
     assert again.known_since is not None
     assert (again.events_from, again.events_until) == (done.events_from, done.events_until)
-    assert (await doubts(rig))["bob", "onboarding"] is None
     [entry] = await rig.rows("SELECT act, target, detail FROM audit_log")
     assert (entry["act"], entry["target"]) == ("restored", at.isoformat())
     assert json.loads(entry["detail"])["opened"] == 1
+
+
+async def test_the_same_time_told_after_a_second_loss_is_refused(rig: Rig) -> None:
+    at = ago(days=1)
+    await told(rig, at)
+    await rig.accept(SIGNUP, "bob")
+    for dry_run in (True, False):
+        with pytest.raises(NotThen, match=r"told already at .* been at work since.* a second earlier"):
+            await told(rig, at, dry_run=dry_run)
+    assert (await doubts(rig))["bob", "onboarding"] is None
+    assert (await told(rig, at - timedelta(seconds=1))).opened == 1
+
+
+async def test_a_time_told_with_one_account_is_not_told_with_another(rig: Rig) -> None:
+    at = ago(days=1)
+    await told(rig, at)
+    with pytest.raises(NotThen, match=f"account {ACCOUNT}, but these settings name mock:other: use the settings"):
+        await told(rig, at, account="mock:other")
+    assert (await told(rig, at)).account == ACCOUNT
+
+
+async def test_what_was_repeated_after_a_restore_and_lost_again_is_in_doubt(rig: Rig) -> None:
+    """The second backup was made right after the first restore: a follow-up fell due after that, and went out."""
+    await told(rig, ago(days=4))
+    second = ago(days=2)
+    await rig.rows("UPDATE restores SET made_at = $1, events_until = $1 RETURNING 1", second)
+    await told(rig, second)
+    occurred_at = ago(days=3, hours=12)
+    await rig.accept(SIGNUP, "ada", occurred_at)
+    assert await doubts(rig) == {("ada", "onboarding"): occurred_at, ("ada", "followup"): occurred_at + 3 * DAY}
 
 
 async def test_an_earlier_time_told_afterwards_counts(rig: Rig) -> None:
@@ -348,3 +376,6 @@ async def test_the_report_says_what_is_so_and_what_to_do(rig: Rig, database_url:
     again = await notifier("restored", "--at", at)
     assert "nothing was changed" in again.out
     assert again.code == 0
+    other = await notifier("restored", "--at", at, MOCK_FAMILY="reject")
+    assert other.code == 2
+    assert "use the settings the workers had" in " ".join(other.err.replace("│", " ").split())

@@ -24,8 +24,10 @@ def a_restore(at: datetime = T, ahead: timedelta = timedelta(0), account: str = 
 @pytest.mark.parametrize(
     ("decided", "due", "since"),
     [
-        (T - EARLY - SECOND, T - EARLY - SECOND, None),
-        (T - EARLY, T - EARLY, T),
+        (T - EARLY - DAY - SECOND, T - EARLY - DAY - SECOND, None),
+        (T - EARLY - DAY, T - EARLY - DAY, T),
+        (T - EARLY - SECOND, T - EARLY - SECOND, T),
+        (T - HOUR, NOW, NOW),
         (T, T, T),
         (NOW - HOUR, NOW - HOUR, NOW - HOUR),
         (NOW, NOW, NOW),
@@ -37,23 +39,37 @@ def a_restore(at: datetime = T, ahead: timedelta = timedelta(0), account: str = 
 def test_what_may_have_been_decided_and_due_in_the_lost_time_is_in_doubt(
     decided: datetime, due: datetime, since: datetime | None
 ) -> None:
-    found = LostTime((a_restore(),)).doubt(decided, due)
+    found = LostTime((a_restore(),)).doubt(decided, due, DAY)
     assert found == (None if since is None else Doubt(since, "mock:1"))
 
 
 def test_business_time_ahead_is_taken_off_where_a_claim_looks() -> None:
     lost = LostTime((a_restore(ahead=DAY),), ahead=DAY + HOUR)
-    assert lost.doubt(NOW + DAY, NOW + DAY) == Doubt(NOW - HOUR, "mock:1")
-    assert lost.doubt(T, T) is None
+    assert lost.doubt(NOW + DAY, NOW + DAY, HOUR) == Doubt(NOW - HOUR, "mock:1")
+    assert lost.doubt(T, T, HOUR) is None
 
 
 def test_of_several_restores_the_earliest_counts_and_two_accounts_are_none() -> None:
     both = LostTime((a_restore(T - DAY), a_restore(T)))
-    assert both.doubt(T, T) == Doubt(T, "mock:1")
-    assert both.doubt(T - HOUR, T - HOUR) == Doubt(T - HOUR, "mock:1")
+    assert both.doubt(T, T, HOUR) == Doubt(T, "mock:1")
+    assert both.doubt(T - 2 * HOUR, T - 2 * HOUR, HOUR) == Doubt(T - 2 * HOUR, "mock:1")
     two = LostTime((a_restore(T - DAY, account="mock:2"), a_restore(T)))
-    assert two.doubt(T, T) == Doubt(T, SEVERAL_ACCOUNTS)
-    assert LostTime().doubt(T, T) is None
+    assert two.doubt(T, T, HOUR) == Doubt(T, SEVERAL_ACCOUNTS)
+    assert LostTime().doubt(T, T, HOUR) is None
+
+
+def test_an_endless_age_leads_to_no_date() -> None:
+    long_ago = datetime(1970, 1, 1, tzinfo=UTC)
+    assert LostTime((a_restore(),)).doubt(long_ago, long_ago, timedelta.max) == Doubt(T, "mock:1")
+
+
+def test_what_was_repeated_after_a_restore_and_lost_again_is_in_doubt() -> None:
+    """The second backup was made right after the first restore: the follow-up fell due only after that."""
+    first = Restore(T, T + DAY, T - EARLY, T + DAY, "mock:1")
+    second = a_restore(T + DAY)
+    decided, due = T + HOUR, T + HOUR + DAY
+    assert LostTime((first,)).doubt(decided, due, 7 * DAY) is None
+    assert LostTime((first, second)).doubt(decided, due, 7 * DAY) == Doubt(due, "mock:1")
 
 
 @pytest.mark.parametrize(
@@ -74,6 +90,6 @@ def test_what_is_no_time_is_refused(text: str) -> None:
     [(None, None), (T - SECOND, None), (T + SECOND, None), (T - HOUR, "twice"), (T + HOUR, "more is in doubt")],
 )
 def test_a_backup_and_a_time_that_do_not_fit_are_noticed(newest: datetime | None, words: str | None) -> None:
-    report = Report(T, None, T - EARLY, NOW, 0, 0, 0, 0, newest, CancelableCount(0, 0, ()), [])
+    report = Report(T, None, "mock:1", T - EARLY, T - EARLY, NOW, 0, 0, 0, 0, newest, CancelableCount(0, 0, ()), [])
     assert [words in note for note in notes(report) if words] == ([True] if words else [])
     assert bool(notes(report)) == bool(words)
