@@ -76,6 +76,8 @@ def restored(at: At, dry_run: DryRun = False, json: ToFile = None, advance_s: Ad
     from notifier.settings import load
 
     moment = read_time(at)
+    if json is not None and json.is_dir():
+        raise typer.BadParameter(f"{json} is a directory; name a file", param_hint="--json")
     if json is not None and not json.absolute().parent.is_dir():
         raise typer.BadParameter(f"there is no directory {json.parent}", param_hint="--json")
     settings = load()
@@ -87,9 +89,9 @@ def restored(at: At, dry_run: DryRun = False, json: ToFile = None, advance_s: Ad
         report: Report = asyncio.run(act.restore(settings, told))
     except act.NotThen as error:
         raise typer.BadParameter(str(error), param_hint="--at") from None
+    _print(report, told, json)
     if json is not None:
         _write(json, _document(report, told))
-    _print(report, told, json)
 
 
 def read_time(text: str) -> datetime:
@@ -107,7 +109,10 @@ def _check(settings: Settings, advance_s: float) -> None:
     from notifier.domain.errors import SettingsError
 
     if not settings.database_url:
-        raise SettingsError("NOTIFIER_DATABASE_URL is not set: name the PostgreSQL that was restored")
+        raise SettingsError(
+            "NOTIFIER_DATABASE_URL is not set: name the PostgreSQL that was restored (one of your own: what "
+            "`notifier run` keeps in its DATA_DIR has no backups)"
+        )
     if advance_s and settings.clock != "virtual":
         raise SettingsError("--advance-s moves business time: that is for NOTIFIER_CLOCK=virtual alone")
 
@@ -140,7 +145,7 @@ def _write(path: Path, document: dict[str, Any]) -> None:
     except OSError as error:
         from notifier.domain.errors import NotReady
 
-        raise NotReady(f"it is done, but {path} could not be written: {error.strerror}; ask again") from None
+        raise NotReady(f"{path} could not be written: {error.strerror}; the same command again writes it") from None
 
 
 def _print(report: Report, told: Told, file: Path | None) -> None:
@@ -168,8 +173,8 @@ def _print(report: Report, told: Told, file: Path | None) -> None:
     to.print(
         f"2. Let senders repeat every event they sent since {moment(report.sent_from)}, whenever it occurred, logins"
         " included: the same ids, and each with the same occurred_at. If what was repeated after an earlier restore"
-        " came after this backup was taken, everything since the time of that one. Then repeat erasures and other operators'"
-        " acts."
+        " came after this backup was taken, everything since the time of that one. Then repeat erasures and other"
+        " operators' acts."
     )
     to.print("3. Start `notifier worker` and `notifier scheduler`.")
     to.print("4. `notifier notifications list --state uncertain` says for which mails a person has to decide.")
