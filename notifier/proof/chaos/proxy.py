@@ -108,6 +108,9 @@ class Proxy:
         """Take somebody who connected; called by the near end."""
         link = _Link(self, near)
         self._links.add(link)
+        if self._server is None:  # cut, or closed, between the connection and its first turn
+            link.sever()
+            return
         task = asyncio.create_task(self._connect(link))
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
@@ -138,15 +141,12 @@ class _Link:
         self.far: asyncio.Transport | None = None
         self._cut: Cut | None = None
         self._full: set[asyncio.Transport] = set()  # what we read from goes nowhere at the moment
-        self._early: list[bytes] = []  # came before there was a far end to hand it to
         near.link = self
-        self.near.pause_reading()  # not heard by every Python this early
+        self.near.pause_reading()
 
     def joined(self, far: asyncio.Transport) -> None:
         """The far end is there."""
         self.far = far
-        far.writelines(self._early)
-        self._early.clear()
         self.apply(self._proxy.state)
 
     def apply(self, cut: Cut | None) -> None:
@@ -168,10 +168,8 @@ class _Link:
     def passed(self, reader: asyncio.Transport, data: bytes) -> None:
         """Hand on what was read from one end."""
         writer = self._other(reader)
-        if writer is None:
-            self._early.append(data)
-        else:
-            writer.write(data)
+        assert writer is not None, "nothing is read from the near end before there is a far one"
+        writer.write(data)
 
     def ended(self, end: asyncio.Transport, error: Exception | None) -> None:
         """One end is gone, so the other goes: as abruptly where there was an error."""
@@ -192,6 +190,8 @@ class _Link:
 
 
 class _End(asyncio.Protocol):
+    """One end. It has its first turn after connection_made: pauses made in there are forgotten by Python 3.11.2."""
+
     link: _Link
     transport: asyncio.Transport
 
@@ -217,7 +217,7 @@ class _Near(_End):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._proxy.came(self)
+        asyncio.get_running_loop().call_soon(self._proxy.came, self)
 
 
 class _Far(_End):
@@ -226,10 +226,13 @@ class _Far(_End):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        if self.link.near.is_closing():
+        asyncio.get_running_loop().call_soon(self._join)
+
+    def _join(self) -> None:
+        if self.link.near.is_closing() or self.transport.is_closing():
             self.transport.abort()
-            return
-        self.link.joined(self.transport)
+        else:
+            self.link.joined(self.transport)
 
 
 def _bound(port: int) -> socket.socket:
