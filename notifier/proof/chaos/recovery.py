@@ -37,6 +37,7 @@ VICTIMS = 6  # at a time
 SIGNUP_EVERY_S = 0.05
 DIES_WITHIN_S = 60.0
 CLAIMS_MAX = 2.0  # a call must be taken over within so many claim times
+SEEN_LEAST = 0.5  # of the deaths; a request that is cut off in the making may never reach the provider's record
 PATIENCE_S = 60.0
 
 
@@ -51,8 +52,9 @@ class Recovery:
 
     @property
     def is_good(self) -> bool:
-        """Whether every death was made good in time, and no rule was broken."""
-        return self.verdict.is_good and len(self.seconds) >= self.kills and self.worst_claims <= CLAIMS_MAX
+        """Whether every call that a dead worker left was taken over in time, and no rule was broken for any mail."""
+        enough = len(self.seconds) >= self.kills * SEEN_LEAST
+        return self.verdict.is_good and enough and self.worst_claims <= CLAIMS_MAX
 
     @property
     def median_claims(self) -> float:
