@@ -43,7 +43,10 @@ PATIENCE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What was measured. `seconds`: from each death to the repeat of a call it had in hand, at the provider."""
+    """What was measured. `seconds`: from each death to the repeat of a call it had in hand, at the provider.
+
+    A repeat with other deaths in between counts with its share of the time: one claim made good each of them.
+    """
 
     kills: int
     seconds: tuple[float, ...]
@@ -88,7 +91,7 @@ async def measure(kills: int, seed: int, file: Path, screen: Screen) -> Recovery
 
 def _measured(kills: int, file: Path, took_s: float) -> Recovery:
     verdict = judge(list(history.load(file.read_text(encoding="utf-8").splitlines())))
-    return Recovery(kills, tuple(sorted(one.seconds for one in verdict.takeovers)), verdict, took_s)
+    return Recovery(kills, tuple(sorted(one.seconds / one.claims for one in verdict.takeovers)), verdict, took_s)
 
 
 @contextlib.asynccontextmanager

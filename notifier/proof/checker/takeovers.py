@@ -85,7 +85,8 @@ def _judge(
         if held_up is None and (not is_taken(attempt) or _thawed(record, death, repeat.at)):
             held_up = "its outcome may have been written, and its next turn lay that far ahead"
         seconds = (repeat.at - death.at).total_seconds()
-        takeovers.append(Takeover(about.user, about.kind, str(death.worker), death.by, seconds, held_up))
+        claims = max(1, (repeat.generation or 0) - (attempt.generation or 0))
+        takeovers.append(Takeover(about.user, about.kind, str(death.worker), death.by, seconds, held_up, claims))
         if repeat.at > latest and held_up is None:
             sentence = f"in the hands of a dead worker, and repeated only {seconds:.1f} s later"
             yield record.finding("I7", about, sentence, attempt, death, repeat)

@@ -32,7 +32,9 @@ class Finding:
 class Takeover:
     """A call that was in hand when its worker died or froze, and came to the provider again.
 
-    `seconds`: from the death to the repeat. `held_up`: what lawfully delayed it, if anything did.
+    `seconds`: from the death to the repeat. `held_up`: what lawfully delayed it, if anything did. `claims`: by how many
+    claims the two calls are apart; more than one where somebody else took it over in between, and was lost as well
+    before a call of his arrived.
     """
 
     user: str
@@ -41,6 +43,7 @@ class Takeover:
     by: str
     seconds: float
     held_up: str | None
+    claims: int = 1
 
 
 @dataclass(frozen=True, slots=True)
