@@ -87,7 +87,8 @@ def _judge(
         seconds = (repeat.at - death.at).total_seconds()
         claims = max(1, (repeat.generation or 0) - (attempt.generation or 0))
         takeovers.append(Takeover(about.user, about.kind, str(death.worker), death.by, seconds, held_up, claims))
-        if repeat.at > latest and held_up is None:
+        others = (claims - 1) * timedelta(seconds=run.claim_ttl_s + run.poll_s)  # each ran out, too
+        if repeat.at > latest + others and held_up is None:
             sentence = f"in the hands of a dead worker, and repeated only {seconds:.1f} s later"
             yield record.finding("I7", about, sentence, attempt, death, repeat)
 
