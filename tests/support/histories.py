@@ -98,7 +98,7 @@ class Story:
 
     def request(self, act: Act, door: str, **fields: Any) -> Request:
         self.asked += 1
-        request = Request(**self.moment(), n=self.asked, act=act, door=door, **fields)  # type: ignore[arg-type]
+        request = Request(**self.moment(), n=self.asked, act=act, door=door, **fields)  # type: ignore[arg-type]  # the model checks it when it is made
         self.lines.append(request)
         self.now += 0.02
         return request
@@ -364,7 +364,7 @@ class Story:
                 process=f"worker-{pid}",
                 role="worker",
                 pid=pid,
-                signal=signal,  # type: ignore[arg-type]
+                signal=signal,  # type: ignore[arg-type]  # the model checks it when it is made
                 worker=f"w{pid}",
                 by=by,
             )
@@ -380,7 +380,7 @@ class Story:
                 family=family,
                 name=name or f"{family} trouble",
                 detail={} if pod is None else {"pod": pod},
-                phase=phase,  # type: ignore[arg-type]
+                phase=phase,  # type: ignore[arg-type]  # the model checks it when it is made
                 hides_answers=hides_answers,
             )
         )

@@ -300,7 +300,7 @@ def test_a_takeover_that_a_switch_or_the_database_held_up() -> None:
             story.answer(request, 200, {})
         if trouble == "postgres":
             fields = {"process": "postgres", "role": "postgres", "pid": 1, "signal": "KILL"}
-            story.lines.append(Signal(**story.moment(), **fields))  # type: ignore[arg-type]
+            story.lines.append(Signal(**story.moment(), **fields))  # type: ignore[arg-type]  # the model checks it when it is made
         story.now += 30
         story.taken_over("ada", "onboarding")
         story.call("ada", "onboarding", worker="w12")

@@ -110,7 +110,7 @@ def keyless(trouble: str) -> list[Line]:
             story.signal("KILL", 11)
         case "its `notifier run`":
             fields = {"process": "run", "role": "supervisor", "pid": 5, "signal": "KILL"}
-            story.lines.append(Signal(**story.moment(), **fields))  # type: ignore[arg-type]
+            story.lines.append(Signal(**story.moment(), **fields))  # type: ignore[arg-type]  # the model checks it when it is made
             story.lines = [
                 line.model_copy(update={"process": "run/worker-1"})
                 if isinstance(line, Signal) and line.worker == "w11"
