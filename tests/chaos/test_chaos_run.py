@@ -150,7 +150,7 @@ def test_dead_workers_are_taken_over_within_two_claims(begin: Callable[..., Rig]
     rig = begin("--recovery", "4", "--seed", "3")
     assert rig.end() == 0, rig.said
     report = rig.report
-    assert report["taken_over"] >= 2  # a request that its worker's death cut off may never have arrived
+    assert report["taken_over"] >= 4
     assert 0 < report["median_claims"] <= report["worst_claims"] <= 2
     assert rig.leftovers() == []
 

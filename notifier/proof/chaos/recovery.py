@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import os
 import statistics
 import time
@@ -37,14 +38,15 @@ VICTIMS = 6  # at a time
 SIGNUP_EVERY_S = 0.05
 DIES_WITHIN_S = 60.0
 CLAIMS_MAX = 2.0  # a call must be taken over within so many claim times
-SEEN_LEAST = 0.5  # of the deaths; a request that is cut off in the making may never reach the provider's record
+SPARE = 0.5  # deaths beyond those asked for: a request cut off in the making may never reach the provider's record
 PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What was measured. `seconds`: from each death to the repeat of a call it had in hand, at the provider.
+    """What was measured. `kills`: how many were asked for, at least.
 
+    `seconds`: from each death to the repeat of a call it had in hand, at the provider.
     A repeat with other deaths in between counts with its share of the time: one claim made good each of them.
     """
 
@@ -56,8 +58,7 @@ class Recovery:
     @property
     def is_good(self) -> bool:
         """Whether every call that a dead worker left was taken over in time, and no rule was broken for any mail."""
-        enough = len(self.seconds) >= self.kills * SEEN_LEAST
-        return self.verdict.is_good and enough and self.worst_claims <= CLAIMS_MAX
+        return self.verdict.is_good and len(self.seconds) >= self.kills and self.worst_claims <= CLAIMS_MAX
 
     @property
     def median_claims(self) -> float:
@@ -83,7 +84,7 @@ async def measure(kills: int, seed: int, file: Path, screen: Screen) -> Recovery
             ):
                 load = Load(outside, recorder, stage.webhook_secret, seed)
                 async with _victims(stage, min(kills, VICTIMS)) as victims:
-                    await _kill(kills, load, victims, screen)
+                    await _kill(kills + math.ceil(kills * SPARE), load, victims, screen)
                 recorder.quiet(reached=await await_quiet(outside, PATIENCE_S), after_s=0.0)
                 await collect(outside, recorder)
     return _measured(kills, file, time.monotonic() - began)
@@ -154,7 +155,9 @@ async def _sign_up(load: Load) -> None:
 def report(console: Console, found: Recovery) -> None:
     """Print it."""
     number = len(found.seconds)
-    console.print(f"\n{found.kills} workers killed in mid-send in {found.took_s:.0f} s; {number} calls taken over")
+    console.print(
+        f"\nAt least {found.kills} workers killed in mid-send in {found.took_s:.0f} s; {number} calls taken over"
+    )
     if found.seconds:
         median_s, worst_s = statistics.median(found.seconds), max(found.seconds)
         console.print(f"From the death to the repeat at the provider, with claims of {CLAIM_TTL_S:g} s:")
