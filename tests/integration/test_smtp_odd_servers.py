@@ -177,9 +177,9 @@ async def test_an_answer_that_came_while_we_stood_still_counts() -> None:
         await server.read_mail(reader)
         writer.write(b"250 2.0.0 Ok: queued as STILL\r\n")
         await writer.drain()
-        time.sleep(0.8)  # noqa: ASYNC251 - the whole loop stands still, ours and the server's
+        time.sleep(1.8)  # noqa: ASYNC251 - the whole loop stands still, ours and the server's
 
-    async with odd(at_data, timeout_s=0.4) as (_, provider):
+    async with odd(at_data, timeout_s=1.2) as (_, provider):
         assert await provider.send(MAIL, "k1", CONTEXT) == Accepted("STILL")
 
 
@@ -298,6 +298,6 @@ async def test_a_begin_that_hangs_is_not_the_servers_fault() -> None:
         await asyncio.sleep(60)
         return True
 
-    async with odd(at_data, timeout_s=0.5) as (server, provider):
+    async with odd(at_data, timeout_s=1.2) as (server, provider):
         outcomes = await asyncio.gather(*(provider.send(MAIL, f"k{n}", CONTEXT, hangs) for n in range(3)))
         assert (outcomes, server.taken) == ([None] * 3, 0)

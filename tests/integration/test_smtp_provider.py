@@ -271,7 +271,7 @@ async def test_a_slow_begin_does_not_eat_the_time_for_the_answer(tmp_path: Path)
 
 
 async def test_silence_after_the_dot_is_a_doubt(tmp_path: Path) -> None:
-    async with mail_server(tmp_path) as server, a_way_out(server, timeout_s=0.5) as provider:
+    async with mail_server(tmp_path) as server, a_way_out(server, timeout_s=1.2) as provider:
 
         async def nothing(*_: Any) -> str:
             await asyncio.sleep(5)
