@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
@@ -48,16 +48,14 @@ class Journeys:
     """All kinds this build knows."""
 
     kinds: Mapping[str, Kind]
+    canceling_types: frozenset[str] = field(init=False)
+    event_types: frozenset[str] = field(init=False)
 
-    @property
-    def event_types(self) -> frozenset[str]:
-        """Types that mean something here; every other is recorded and means nothing."""
-        return frozenset(kind.on for kind in self.kinds.values()) | self.canceling_types
-
-    @property
-    def canceling_types(self) -> frozenset[str]:
-        """Types that may stop something."""
-        return frozenset(event_type for kind in self.kinds.values() for event_type in kind.cancel_on)
+    def __post_init__(self) -> None:
+        """Types that may stop something; and all that mean something here: every other is recorded, no more."""
+        canceling = frozenset(event_type for kind in self.kinds.values() for event_type in kind.cancel_on)
+        object.__setattr__(self, "canceling_types", canceling)
+        object.__setattr__(self, "event_types", canceling | {kind.on for kind in self.kinds.values()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +76,7 @@ class UserState:
     locale: str | None
     timezone: str | None
     attributes: Mapping[str, Any]
-    notifications: Collection[NotificationRow]
+    notifications: Sequence[NotificationRow]
     last_seen: Mapping[str, Seen]
     erased: bool = False
 

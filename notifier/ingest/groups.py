@@ -1,7 +1,7 @@
 """The one door for events: accept() decides under the user's lock, in a transaction shared by whoever waits.
 
-Whatever arrives during one transaction shares the next, so no event waits for a timer. A group that fails is undone
-as a whole, and its events run alone, side by side, so that one of them never harms the others.
+Whatever arrives while the transactions under way are at work shares the next, so no event waits for a timer. A group
+that fails is undone as a whole, and its events run alone, side by side, so that one of them never harms the others.
 """
 
 from __future__ import annotations
@@ -9,23 +9,26 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from notifier import observe
 from notifier.coordination.wakeup import Wakeup
 from notifier.domain.errors import Busy, NotifierError
 from notifier.domain.event import Event
 from notifier.domain.journey import Journeys
-from notifier.ingest.transaction import Accepted, Door, transact
+from notifier.ingest.transaction import Accepted, Door, Overtaken, transact
 from notifier.store.database import RETRYABLE, UNAVAILABLE, Database
 
 EVENT_BUDGET_S = 4.0  # an event is answered within this, one way or the other
 GROUP_MAX = 256  # events in one transaction
+GROUPS_AT_ONCE = 2  # one is prepared and read here while the database is at work on the other
 GROUP_LOCK_TIMEOUT_S = 0.1  # a group does not wait long for anybody
 ALONE_LOCK_TIMEOUT_S = 2.0
 HELD_UP_S = 5.0  # how long events of a user whose lock could not be had stay out of groups
 WAITING_MAX = 20_000  # events in this process that wait for a transaction
+_AGAIN = (*RETRYABLE, Overtaken)
 
 
 @dataclass(slots=True)
@@ -33,6 +36,11 @@ class _Waiting:
     event: Event
     deadline: float
     done: asyncio.Future[Accepted]
+    keys: tuple[tuple[str, ...], tuple[str, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """What no two events under way have in common: the user and the id."""
+        self.keys = ("user", self.event.user_id), ("event", self.event.source, self.event.id)
 
     @property
     def left_s(self) -> float:
@@ -57,6 +65,7 @@ class Ingest:
     alone_max: int
     _waiting: list[_Waiting] = field(default_factory=list)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _groups: set[asyncio.Task[None]] = field(default_factory=set)
     _alone: set[asyncio.Task[None]] = field(default_factory=set)
     _busy: set[tuple[str, ...]] = field(default_factory=set)
     _held_up: dict[str, float] = field(default_factory=dict)
@@ -97,36 +106,52 @@ class Ingest:
 
     async def run(self) -> None:
         """Form groups and run them, for ever."""
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            while group := self._next_group():
-                await self._run_group(group)
+        try:
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                while len(self._groups) < GROUPS_AT_ONCE and (group := self._next_group()):
+                    self._start(self._groups, self._run_group(group))
+        finally:
+            for task in self._groups:
+                task.cancel()
+            await asyncio.gather(*self._groups, return_exceptions=True)
+
+    def _start(self, running: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
+            running.discard(task)
+            self._changed.set()
+
+        task = asyncio.create_task(work)
+        running.add(task)
+        task.add_done_callback(ended)
 
     def _next_group(self) -> list[_Waiting]:
-        """At most one event per id and one per user; who meets somebody running alone stays in the queue.
+        """At most one event per id and one per user; who meets somebody under way stays in the queue.
 
         Events of a user whose lock was waited for in vain a moment ago start alone at once, so that they do not undo
         group after group.
         """
-        now = time.monotonic()
-        self._held_up = {user: until for user, until in self._held_up.items() if until > now}
+        if self._held_up:
+            now = time.monotonic()
+            self._held_up = {user: until for user, until in self._held_up.items() if until > now}
         group: list[_Waiting] = []
         taken = set(self._busy)
         rest: list[_Waiting] = []
         for waiting in self._waiting:
-            keys = _keys(waiting.event)
             if waiting.done.done():
                 continue
-            if len(group) >= GROUP_MAX or any(key in taken for key in keys):
+            by_user, by_id = waiting.keys
+            if len(group) >= GROUP_MAX or by_user in taken or by_id in taken:
                 rest.append(waiting)
                 # Later events of the same user must not overtake this one.
-                taken.update(keys)
+                taken.update(waiting.keys)
                 continue
-            taken.update(keys)
+            taken.update(waiting.keys)
             if waiting.event.user_id in self._held_up:
                 self._start_alone(waiting)
             else:
+                self._busy.update(waiting.keys)
                 group.append(waiting)
         self._waiting = rest
         return group
@@ -136,19 +161,18 @@ class Ingest:
             async with asyncio.timeout(EVENT_BUDGET_S):
                 outcomes = await transact(self._door, [w.event for w in group], GROUP_LOCK_TIMEOUT_S)
         except Exception as error:  # noqa: BLE001 - whatever it was, each event finds out for itself
-            if not isinstance(error, (*RETRYABLE, *UNAVAILABLE)):
+            if not isinstance(error, (*_AGAIN, *UNAVAILABLE)):
                 observe.log().warning("ingest_group_failed", size=len(group), error=_name(error))
             for waiting in group:
                 self._start_alone(waiting)
             return
         for waiting, outcome in zip(group, outcomes, strict=True):
+            self._busy.difference_update(waiting.keys)
             waiting.finish(outcome)
 
     def _start_alone(self, waiting: _Waiting) -> None:
-        self._busy.update(_keys(waiting.event))
-        task = asyncio.create_task(self._run_alone(waiting))
-        self._alone.add(task)
-        task.add_done_callback(self._alone.discard)
+        self._busy.update(waiting.keys)
+        self._start(self._alone, self._run_alone(waiting))
 
     async def _run_alone(self, waiting: _Waiting) -> None:
         try:
@@ -160,8 +184,7 @@ class Ingest:
             observe.log().error("ingest_failed", error=_name(error), exc_info=error)
             waiting.finish(error)
         finally:
-            self._busy.difference_update(_keys(waiting.event))
-            self._changed.set()
+            self._busy.difference_update(waiting.keys)
 
     def _patience_s(self, waiting: _Waiting) -> float:
         """How long one try may wait for one lock: little while there are more events alone than slots for them."""
@@ -175,7 +198,7 @@ class Ingest:
             try:
                 async with self._slots:  # for one try, not for all of them: who waits for a lock leaves it to others
                     [outcome] = await transact(self._door, [waiting.event], self._patience_s(waiting))
-            except RETRYABLE:
+            except _AGAIN:
                 self._held_up[waiting.event.user_id] = time.monotonic() + HELD_UP_S
             except UNAVAILABLE as error:
                 return Busy(f"the database is not available ({_name(error)}); repeat the event")
@@ -185,10 +208,6 @@ class Ingest:
                 return Busy("another event of the same user or id is still at work; repeat this one")
             await asyncio.sleep(pause_s * (0.5 + random.random()))
             pause_s = min(pause_s * 2, 0.5)
-
-
-def _keys(event: Event) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    return ("user", event.user_id), ("event", event.source, event.id)
 
 
 def _name(error: BaseException) -> str:

@@ -17,10 +17,11 @@ from notifier.domain.errors import Busy, Invalid, KeyReused
 from notifier.domain.event import Event
 from notifier.domain.journey import Journeys, Plan, Seen, UserState, cancel_reason, concerns, plan
 from notifier.domain.notification import NotificationRow, State
+from notifier.domain.restore import NOTHING_LOST
 from notifier.failpoints import Point, reach
 from notifier.ids import new_id
 from notifier.ingest.answer import build_answer, left_standing
-from notifier.store import events, moves, outbox, restores, users
+from notifier.store import acceptance, events, installation, moves, outbox, restores, users
 from notifier.store.database import Connection, Database
 
 CANCEL_ROUNDS_MAX = 20  # repeats while a row keeps coming back; once is nearly always enough
@@ -43,17 +44,18 @@ class Door:
     wakeup: Wakeup
 
 
+class Overtaken(Exception):
+    """An event of the group was stored by somebody else since it was looked up; whoever tries again finds it."""
+
+
 async def transact(door: Door, group: Sequence[Event], lock_timeout_s: float) -> list[Accepted | Exception]:
     """Run one group as one transaction. Outcomes in the group's order; an exception undoes all of them."""
     async with door.database.transaction(lock_timeout_s=lock_timeout_s) as conn:
-        new = await events.insert(conn, group)
-        fresh = [event for event in group if (event.source, event.id) in new]
-        known = [event for event in group if (event.source, event.id) not in new]
-        outcomes = await _replay(conn, known) if known else {}
+        met = await events.look_up(conn, group)
+        fresh = [event for event, found in zip(group, met, strict=True) if found.is_new]
         decided = _Decided()
         if fresh:
             decided = await _decide(door, conn, fresh)
-            outcomes |= {key: Accepted(answer, replayed=False) for key, answer in decided.answers.items()}
             await reach(Point.INGEST_BEFORE_COMMIT)
     if fresh:
         for state, reason in decided.closed:
@@ -61,67 +63,94 @@ async def transact(door: Door, group: Sequence[Event], lock_timeout_s: float) ->
         observe.ANSWERS_LEFT_STANDING.inc(decided.left_standing)
         await reach(Point.INGEST_AFTER_COMMIT)
         door.wakeup.nudge()
-    return [outcomes[event.source, event.id] for event in group]
+    return [
+        Accepted(decided.answers[event.source, event.id], replayed=False) if found.is_new else _known(event, found)
+        for event, found in zip(group, met, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
     """The answer per event, (state, reason) of everything that ended by them, and what they wrongly left standing."""
 
-    answers: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    answers: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     closed: list[tuple[str, str]] = field(default_factory=list)
     left_standing: int = 0
 
 
 async def _decide(door: Door, conn: Connection, group: Sequence[Event]) -> _Decided:
     """Lock the users, decide and write. One event per user."""
-    user_ids = [event.user_id for event in group]
-    await users.lock(conn, user_ids)
-    await reach(Point.INGEST_AFTER_LOCK)
-    now, lost = await restores.now_and_lost_time(conn)
-    at = {event.user_id: event.occurred_at or now for event in group}
-    profiles = [(e.user_id, at[e.user_id], e.profile) for e in group if not e.profile.is_empty]
-    if profiles:
-        await users.merge(conn, profiles)
-    states = await _read_users(conn, user_ids)
+    now = await _lock(conn, group)
+    profiles = {profile.user_id: profile for profile in await acceptance.read(conn, [e.user_id for e in group])}
+    at = {e.user_id: e.occurred_at or now or profiles[e.user_id].now for e in group}
+    now = profiles[group[0].user_id].now
+    lost = NOTHING_LOST
+    if profiles[group[0].user_id].was_restored:
+        _, lost = await restores.now_and_lost_time(conn)
+    states = await _read_users(conn, profiles)
     plans = {e.user_id: plan(e, at[e.user_id], states[e.user_id], door.journeys, now, lost) for e in group}
-    meaningful = [e for e in group if e.type in door.journeys.event_types and not states[e.user_id].erased]
-    if meaningful:
-        seen = [(e.user_id, e.type, Seen(at[e.user_id], e.ref)) for e in meaningful]
-        await users.remember(conn, sorted(seen, key=lambda item: item[:2]))
     canceled: set[UUID] = set()
-    standing = {user_id: list(states[user_id].notifications) for user_id in user_ids}
+    standing: Mapping[str, Sequence[NotificationRow]] = {user: state.notifications for user, state in states.items()}
     if any(event.type in door.journeys.canceling_types for event in group) or any(p.cancel for p in plans.values()):
-        canceled, standing = await _cancel(conn, group, at, plans)
-    created = await _create(conn, group, plans)
-    answers = [
-        (
+        canceled, standing = await _cancel(conn, group, at, plans, standing)
+    created = _decisions(group, plans)
+    taken = [
+        acceptance.Taken(
             event,
             at[event.user_id],
             build_answer(event, at[event.user_id], plans[event.user_id], created, canceled, standing[event.user_id]),
         )
         for event in group
     ]
-    await events.store_answers(conn, answers, now)
+    seen = [
+        (e.user_id, e.type, Seen(at[e.user_id], e.ref))
+        for e in group
+        if e.type in door.journeys.event_types and not states[e.user_id].erased
+    ]
+    written = await acceptance.write(conn, seen, list(created.values()), taken, now)
+    # Under the user's lock nobody else decides for this user, so the guard can only meet a bug.
+    assert written.decided == len(created), "a notification was decided outside the user's lock"
+    if written.stored != len(group):
+        raise Overtaken
     closed = [
         (decision.creation.state.value, decision.creation.reason)
         for decision in created.values()
         if decision.creation.reason is not None and decision.creation.state is not State.PENDING
     ]
-    for event, _, answer in answers:
-        closed += [("canceled", cancel_reason(event.type))] * len(answer["canceled"])
+    for item in taken:
+        closed += [("canceled", cancel_reason(item.event.type))] * len(item.answer["canceled"])
     return _Decided(
-        answers={(event.source, event.id): answer for event, _, answer in answers},
+        answers={(item.event.source, item.event.id): item.answer for item in taken},
         closed=closed,
         left_standing=sum(
-            left_standing(answer, event, occurred_at, standing[event.user_id]) for event, occurred_at, answer in answers
+            left_standing(item.answer, item.event, item.occurred_at, standing[item.event.user_id]) for item in taken
         ),
     )
 
 
+async def _lock(conn: Connection, group: Sequence[Event]) -> datetime | None:
+    """Lock the users and merge what is said of them. Returns when those events occurred that do not say so, if any.
+
+    Their time is read once the locks are there, and only then is it known what their profiles are newer than.
+    """
+    await users.lock(conn, [(event.user_id, event.occurred_at, event.profile) for event in group])
+    await reach(Point.INGEST_AFTER_LOCK)
+    undated = [event for event in group if event.occurred_at is None]
+    if not undated:
+        return None
+    now = await installation.business_now(conn)
+    if any(not event.profile.is_empty for event in undated):
+        await users.lock(conn, [(event.user_id, now, event.profile) for event in undated])
+    return now
+
+
 async def _cancel(
-    conn: Connection, group: Sequence[Event], at: Mapping[str, datetime], plans: Mapping[str, Plan]
-) -> tuple[set[UUID], dict[str, list[NotificationRow]]]:
+    conn: Connection,
+    group: Sequence[Event],
+    at: Mapping[str, datetime],
+    plans: Mapping[str, Plan],
+    standing: Mapping[str, Sequence[NotificationRow]],
+) -> tuple[set[UUID], Mapping[str, Sequence[NotificationRow]]]:
     """Stop what can still be stopped: first what waits, then, as a later statement, what is owed.
 
     A release moves rows from the first place to the second; the other order, or one statement for both, would
@@ -142,7 +171,7 @@ async def _cancel(
         await reach(Point.LOGIN_BETWEEN_CANCELS)
         if cancels:
             canceled |= await moves.cancel_open(conn, cancels)
-        standing = await outbox.of_users(conn, list(by_user))
+            standing = await outbox.of_users(conn, list(by_user))
         pending = [
             row
             for rows in standing.values()
@@ -156,48 +185,31 @@ async def _cancel(
     raise Busy("a notification keeps moving while this event stops it; repeat the event")
 
 
-async def _create(
-    conn: Connection, group: Sequence[Event], plans: Mapping[str, Plan]
-) -> dict[tuple[str, str], outbox.Decision]:
-    decisions = [
-        outbox.Decision(new_id(), event.user_id, f"event:{event.ref}", creation)
+def _decisions(group: Sequence[Event], plans: Mapping[str, Plan]) -> dict[tuple[str, str], outbox.Decision]:
+    return {
+        (event.user_id, creation.kind): outbox.Decision(new_id(), event.user_id, f"event:{event.ref}", creation)
         for event in group
         for creation in plans[event.user_id].create
-    ]
-    if not decisions:
-        return {}
-    made = await outbox.decide(conn, decisions)
-    # Under the user's lock nobody else decides for this user, so the guard can only meet a bug.
-    assert len(made) == len(decisions), "a notification was decided outside the user's lock"
-    return {(decision.user_id, decision.creation.kind): decision for decision in decisions}
+    }
 
 
-async def _replay(conn: Connection, known: Sequence[Event]) -> dict[tuple[str, str], Accepted | Exception]:
-    found = await events.why_not(conn, known)
-    outcomes: dict[tuple[str, str], Accepted | Exception] = {}
-    for event in known:
-        key = (event.source, event.id)
-        refused = found[key]
-        if refused.maintenance:
-            outcomes[key] = Busy("closed for maintenance; repeat the event later", retry_after_s=10)
-        elif refused.answer is not None and refused.fingerprint == event.fingerprint:
-            outcomes[key] = Accepted(refused.answer, replayed=True)
-        elif refused.fingerprint is not None:
-            outcomes[key] = KeyReused(event.id)
-        elif refused.in_future:
-            outcomes[key] = Invalid(
-                "occurred_at is more than 5 minutes ahead of the service's clock", pointer="/occurred_at"
-            )
-        else:  # it was there when we inserted and is gone now: retention took it in between
-            outcomes[key] = Busy("the event could not be stored; repeat it")
-    return outcomes
+def _known(event: Event, met: events.Met) -> Accepted | Exception:
+    """What the sender of an event is told that is not to be stored."""
+    if met.maintenance:
+        return Busy("closed for maintenance; repeat the event later", retry_after_s=10)
+    if met.answer is not None and met.fingerprint == event.fingerprint:
+        return Accepted(met.answer, replayed=True)
+    if met.fingerprint is not None:
+        return KeyReused(event.id)
+    return Invalid("occurred_at is more than 5 minutes ahead of the service's clock", pointer="/occurred_at")
 
 
-async def _read_users(conn: Connection, user_ids: Sequence[str]) -> dict[str, UserState]:
-    """What is true of each user, in statements after the one that locked, so that they see what it waited for."""
-    profiles = await users.read(conn, user_ids)
-    seen = await users.last_seen(conn, user_ids)
-    notifications = await outbox.of_users(conn, user_ids)
+async def _read_users(conn: Connection, profiles: Mapping[str, acceptance.Profiled]) -> dict[str, UserState]:
+    """What is true of each user; whoever is new has no times and no notifications to be read."""
+    was_seen = [user_id for user_id, profile in profiles.items() if profile.was_seen]
+    has_notifications = [user_id for user_id, profile in profiles.items() if profile.has_notifications]
+    seen = await users.last_seen(conn, was_seen) if was_seen else {}
+    notifications = await outbox.of_users(conn, has_notifications) if has_notifications else {}
     return {
         user_id: UserState(
             user_id=user_id,
@@ -206,9 +218,9 @@ async def _read_users(conn: Connection, user_ids: Sequence[str]) -> dict[str, Us
             locale=profile.locale,
             timezone=profile.timezone,
             attributes=profile.attributes,
-            notifications=notifications[user_id],
-            last_seen=seen[user_id],
-            erased=profile.erased_at is not None,
+            notifications=notifications.get(user_id, ()),
+            last_seen=seen.get(user_id, {}),
+            erased=profile.erased,
         )
         for user_id, profile in profiles.items()
     }

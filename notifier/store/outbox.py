@@ -1,8 +1,7 @@
-"""Decisions: one row per (user, kind) for ever, written together with the place the notification goes to."""
+"""Decisions: one row per (user, kind) for ever, and where each notification stands."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
@@ -20,61 +19,6 @@ class Decision:
     user_id: str
     decided_by: str
     creation: Creation
-
-
-# Guard and place are one statement: a (user, kind) that exists already inserts nothing anywhere.
-DECIDE = """
-    WITH n AS MATERIALIZED (
-        SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::timestamptz[],
-                             $7::text[], $8::timestamptz[], $9::text[], $10::text[], $11::text[], $12::text[],
-                             $13::timestamptz[], $14::text[])
-               AS t (id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data,
-                     state, reason, ended_by, doubt_since, account)
-         ORDER BY user_id, kind),
-    o AS (
-        INSERT INTO outbox (id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data)
-        SELECT id, user_id, kind, decided_at, decided_by, due_at, string_to_array(cancel_on, E'\\x1f'), cancel_from,
-               data::jsonb
-          FROM n
-            ON CONFLICT (user_id, kind) DO NOTHING
-        RETURNING id),
-    p AS (SELECT n.* FROM n JOIN o USING (id)),
-    s AS (
-        INSERT INTO scheduled_sends (id, user_id, kind, due_at)
-        SELECT id, user_id, kind, due_at FROM p WHERE state = 'scheduled'),
-    d AS (
-        INSERT INTO deliveries (id, user_id, kind, next_attempt_at, doubt_since, provider, reason)
-        SELECT id, user_id, kind, notifier.now(), doubt_since, account, reason FROM p WHERE state = 'pending'),
-    c AS (
-        INSERT INTO settlements (id, user_id, kind, state, reason, decided_by, generation)
-        SELECT id, user_id, kind, state, reason, ended_by, 0 FROM p WHERE state IN ('canceled', 'skipped'))
-    SELECT id FROM o
-"""
-
-
-async def decide(conn: Connection, decisions: Sequence[Decision]) -> set[UUID]:
-    """Insert decisions in (user, kind) order. Returns the ids that are new; the others met an older decision."""
-    rows = sorted(decisions, key=lambda item: (item.user_id, item.creation.kind))
-    made = [row.creation for row in rows]
-    assert all(c.state in (State.SCHEDULED, State.PENDING, State.CANCELED, State.SKIPPED) for c in made)
-    found = await conn.fetch(
-        DECIDE,
-        [row.id for row in rows],
-        [row.user_id for row in rows],
-        [c.kind for c in made],
-        [c.decided_at for c in made],
-        [row.decided_by for row in rows],
-        [c.due_at for c in made],
-        ["\x1f".join(c.cancel_on) for c in made],
-        [c.cancel_from for c in made],
-        [json.dumps(c.data) for c in made],
-        [c.state.value for c in made],
-        [c.reason for c in made],
-        [c.decided_by for c in made],
-        [c.doubt.since if c.doubt else None for c in made],
-        [c.doubt.account if c.doubt else None for c in made],
-    )
-    return {row["id"] for row in found}
 
 
 # LATERAL with LIMIT per user and per place: the plan stays an index look-up whatever the statistics say.

@@ -12,18 +12,64 @@ from notifier.domain.event import Profile
 from notifier.domain.journey import Seen
 from notifier.store.database import Connection
 
-# Creates and locks in id order; the WHERE does not prevent the lock. It is FOR NO KEY UPDATE because the SET names no
-# key column. Writes nothing to a known user.
+_NOTHING = Profile()
+
+# Creates, locks and merges in one statement and in id order; the WHERE does not prevent the lock. It is FOR NO KEY
+# UPDATE because the SET names no key column. The newest occurred_at wins for each field by itself, so that a login
+# which arrives before its signup hides nothing; a known user about whom nothing is new is locked and not written.
 LOCK = """
-    INSERT INTO users AS u (user_id)
-    SELECT t.user_id FROM unnest($1::text[]) AS t (user_id) ORDER BY t.user_id
-        ON CONFLICT (user_id) DO UPDATE SET created_at = u.created_at WHERE false
+    INSERT INTO users AS u (user_id, email, email_at, name, name_at, timezone, timezone_at, locale, locale_at,
+                            attributes, attributes_at)
+    SELECT t.user_id, t.email, CASE WHEN t.email IS NOT NULL THEN t.at END,
+           t.name, CASE WHEN t.name IS NOT NULL THEN t.at END,
+           t.timezone, CASE WHEN t.timezone IS NOT NULL THEN t.at END,
+           t.locale, CASE WHEN t.locale IS NOT NULL THEN t.at END,
+           t.attributes::jsonb, CASE WHEN t.attributes IS NOT NULL THEN t.at END
+      FROM unnest($1::text[], $2::timestamptz[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
+           AS t (user_id, at, email, name, timezone, locale, attributes)
+     ORDER BY t.user_id
+        ON CONFLICT (user_id) DO UPDATE SET
+           email = CASE WHEN excluded.email_at >= coalesce(u.email_at, excluded.email_at)
+                        THEN excluded.email ELSE u.email END,
+           email_at = greatest(u.email_at, excluded.email_at),
+           name = CASE WHEN excluded.name_at >= coalesce(u.name_at, excluded.name_at)
+                        THEN excluded.name ELSE u.name END,
+           name_at = greatest(u.name_at, excluded.name_at),
+           timezone = CASE WHEN excluded.timezone_at >= coalesce(u.timezone_at, excluded.timezone_at)
+                        THEN excluded.timezone ELSE u.timezone END,
+           timezone_at = greatest(u.timezone_at, excluded.timezone_at),
+           locale = CASE WHEN excluded.locale_at >= coalesce(u.locale_at, excluded.locale_at)
+                        THEN excluded.locale ELSE u.locale END,
+           locale_at = greatest(u.locale_at, excluded.locale_at),
+           attributes = CASE WHEN excluded.attributes_at >= coalesce(u.attributes_at, excluded.attributes_at)
+                        THEN excluded.attributes ELSE u.attributes END,
+           attributes_at = greatest(u.attributes_at, excluded.attributes_at)
+     WHERE u.erased_at IS NULL
+       AND (excluded.email_at >= coalesce(u.email_at, excluded.email_at)
+            OR excluded.name_at >= coalesce(u.name_at, excluded.name_at)
+            OR excluded.timezone_at >= coalesce(u.timezone_at, excluded.timezone_at)
+            OR excluded.locale_at >= coalesce(u.locale_at, excluded.locale_at)
+            OR excluded.attributes_at >= coalesce(u.attributes_at, excluded.attributes_at))
 """
 
 
-async def lock(conn: Connection, user_ids: Sequence[str]) -> None:
-    """Create the users that are new and lock all of them until the transaction ends."""
-    await conn.execute(LOCK, sorted(user_ids))
+async def lock(conn: Connection, said: Sequence[tuple[str, datetime | None, Profile]]) -> None:
+    """Create the users that are new and lock all of them until the transaction ends, one tuple a user.
+
+    What is said of a user at a time is merged; what is said without one is left for a second call, when there is one.
+    """
+    ordered = sorted(said, key=lambda item: item[0])
+    profiles = [_NOTHING if at is None else profile for _, at, profile in ordered]
+    await conn.execute(
+        LOCK,
+        [user_id for user_id, _, _ in ordered],
+        [at for _, at, _ in ordered],
+        [profile.email for profile in profiles],
+        [profile.name for profile in profiles],
+        [profile.timezone for profile in profiles],
+        [profile.locale for profile in profiles],
+        [None if profile.attributes is None else json.dumps(profile.attributes) for profile in profiles],
+    )
 
 
 LOCK_KNOWN = "SELECT user_id FROM users WHERE user_id = $1 FOR NO KEY UPDATE"
@@ -32,46 +78,6 @@ LOCK_KNOWN = "SELECT user_id FROM users WHERE user_id = $1 FOR NO KEY UPDATE"
 async def lock_known(conn: Connection, user_id: str) -> bool:
     """Lock one user; False when there is none."""
     return await conn.fetchval(LOCK_KNOWN, user_id) is not None
-
-
-# The newest occurred_at wins for each field by itself, so a login that arrives before its signup hides nothing.
-MERGE = """
-    UPDATE users AS u
-       SET email = CASE WHEN t.email IS NOT NULL AND t.at >= coalesce(u.email_at, t.at)
-                      THEN t.email ELSE u.email END,
-           email_at = CASE WHEN t.email IS NOT NULL THEN greatest(u.email_at, t.at) ELSE u.email_at END,
-           name = CASE WHEN t.name IS NOT NULL AND t.at >= coalesce(u.name_at, t.at)
-                     THEN t.name ELSE u.name END,
-           name_at = CASE WHEN t.name IS NOT NULL THEN greatest(u.name_at, t.at) ELSE u.name_at END,
-           timezone = CASE WHEN t.timezone IS NOT NULL AND t.at >= coalesce(u.timezone_at, t.at)
-                         THEN t.timezone ELSE u.timezone END,
-           timezone_at = CASE WHEN t.timezone IS NOT NULL THEN greatest(u.timezone_at, t.at) ELSE u.timezone_at END,
-           locale = CASE WHEN t.locale IS NOT NULL AND t.at >= coalesce(u.locale_at, t.at)
-                       THEN t.locale ELSE u.locale END,
-           locale_at = CASE WHEN t.locale IS NOT NULL THEN greatest(u.locale_at, t.at) ELSE u.locale_at END,
-           attributes = CASE WHEN t.attributes IS NOT NULL AND t.at >= coalesce(u.attributes_at, t.at)
-                           THEN t.attributes::jsonb ELSE u.attributes END,
-           attributes_at = CASE WHEN t.attributes IS NOT NULL
-                           THEN greatest(u.attributes_at, t.at) ELSE u.attributes_at END
-      FROM unnest($1::text[], $2::timestamptz[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
-           AS t (user_id, at, email, name, timezone, locale, attributes)
-     WHERE u.user_id = t.user_id AND u.erased_at IS NULL
-"""
-
-
-async def merge(conn: Connection, profiles: Sequence[tuple[str, datetime, Profile]]) -> None:
-    """Merge what events say of their users, at most one profile a user; the caller holds the users' locks."""
-    ordered = sorted(profiles, key=lambda item: item[0])
-    await conn.execute(
-        MERGE,
-        [user_id for user_id, _, _ in ordered],
-        [at for _, at, _ in ordered],
-        [profile.email for _, _, profile in ordered],
-        [profile.name for _, _, profile in ordered],
-        [profile.timezone for _, _, profile in ordered],
-        [profile.locale for _, _, profile in ordered],
-        [None if p.attributes is None else json.dumps(p.attributes) for _, _, p in ordered],
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,26 +116,6 @@ async def read(conn: Connection, user_ids: Sequence[str]) -> dict[str, UserRow]:
         )
         for row in rows
     }
-
-
-REMEMBER = """
-    INSERT INTO last_seen AS l (user_id, event_type, seen_at, event_ref)
-    SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[]) AS t (user_id, event_type, seen_at, ref)
-     ORDER BY user_id, event_type
-        ON CONFLICT (user_id, event_type) DO UPDATE SET seen_at = excluded.seen_at, event_ref = excluded.event_ref
-     WHERE excluded.seen_at > l.seen_at
-"""
-
-
-async def remember(conn: Connection, seen: Sequence[tuple[str, str, Seen]]) -> None:
-    """Keep the latest time of each (user, type); the caller holds the users' locks."""
-    await conn.execute(
-        REMEMBER,
-        [user_id for user_id, _, _ in seen],
-        [event_type for _, event_type, _ in seen],
-        [item.at for _, _, item in seen],
-        [item.ref for _, _, item in seen],
-    )
 
 
 LAST_SEEN = """

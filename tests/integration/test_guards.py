@@ -14,12 +14,13 @@ from uuid import UUID
 import pytest
 
 from notifier import observe
-from notifier.domain.event import Event
+from notifier.domain.event import Event, Profile
 from notifier.domain.journey import Creation
 from notifier.domain.notification import Settlement, State
 from notifier.ids import new_id
-from notifier.ingest.transaction import Accepted, Door, transact
-from notifier.store import deliveries, events, moves, operator_moves, outbox, results, users
+from notifier.ingest.transaction import Accepted, Door, Overtaken, transact
+from notifier.store import acceptance, deliveries, moves, operator_moves, outbox, results, users
+from notifier.store.acceptance import Taken, Written
 from notifier.store.results import Result
 from tests.support.rig import SENT, Rig, a_call, ago, an_event, open_rig
 from tests.support.stack import until
@@ -77,18 +78,19 @@ def a_decision() -> outbox.Decision:
 
 async def test_of_two_decisions_at_once_one_stands(rig: Rig) -> None:
     """Nobody holds the user's lock here, as if there were none: the outbox itself lets one of them in."""
+    first, second = a_decision(), a_decision()
 
-    async def decide() -> set[UUID]:
+    async def decide() -> Written:
         async with rig.database.connection() as conn:
-            return await outbox.decide(conn, [a_decision()])
+            return await acceptance.write(conn, [], [second], [], ago())
 
     async with rig.database.transaction() as conn:
-        [first] = await outbox.decide(conn, [a_decision()])
+        assert (await acceptance.write(conn, [], [first], [], ago())).decided == 1
         other = asyncio.create_task(decide())
         await until_it_waits(rig, other)
-    assert await other == set(), "it is told that somebody else decided"
-    assert [row["id"] for row in await rig.rows("SELECT id FROM outbox")] == [first]
-    assert [row["id"] for row in await rig.rows("SELECT id FROM deliveries")] == [first]
+    assert (await other).decided == 0, "it is told that somebody else decided"
+    assert [row["id"] for row in await rig.rows("SELECT id FROM outbox")] == [first.id]
+    assert [row["id"] for row in await rig.rows("SELECT id FROM deliveries")] == [first.id]
 
 
 async def test_a_login_beside_a_signup_in_flight_waits_for_it(rig: Rig) -> None:
@@ -97,7 +99,7 @@ async def test_a_login_beside_a_signup_in_flight_waits_for_it(rig: Rig) -> None:
     await rig.accept("user.updated", "ada", email="ada@example.com")
     async with rig.database.connection() as conn:
         await conn.execute("BEGIN")
-        await outbox.decide(conn, [a_decision()])  # holds the signup up where it has read and not yet decided
+        await acceptance.write(conn, [], [a_decision()], [], ago())  # the signup has read, and cannot decide yet
         signup = asyncio.create_task(take(rig, an_event(SIGNUP, "ada", ago(minutes=1), email=None)))
         await until_it_waits(rig, signup)
         login = asyncio.create_task(take(rig, an_event(LOGIN, "ada")))
@@ -121,10 +123,10 @@ async def test_users_are_locked_in_their_order(rig: Rig) -> None:
 
     async def lock() -> None:
         async with rig.database.transaction() as conn:
-            await users.lock(conn, ["bob", "ada"])
+            await users.lock(conn, [("bob", None, Profile()), ("ada", None, Profile())])
 
     async with rig.database.transaction() as conn:
-        await users.lock(conn, ["ada"])
+        await users.lock(conn, [("ada", None, Profile())])
         other = asyncio.create_task(lock())
         await until_it_waits(rig, other)
         await conn.fetch("SELECT FROM users WHERE user_id = 'bob' FOR NO KEY UPDATE NOWAIT")
@@ -132,18 +134,31 @@ async def test_users_are_locked_in_their_order(rig: Rig) -> None:
 
 
 async def test_events_are_entered_in_their_order(rig: Rig) -> None:
-    first, second = (an_event(SIGNUP, user, id_=user) for user in ("ada", "bob"))
+    first, second = (Taken(an_event(SIGNUP, user, id_=user), ago(), {}) for user in ("ada", "bob"))
 
-    async def enter() -> set[tuple[str, str]]:
+    async def enter(*taken: Taken) -> int:
         async with rig.database.transaction() as conn:
-            return await events.insert(conn, [second, first])
+            return (await acceptance.write(conn, [], [], taken, ago())).stored
 
     async with rig.database.transaction() as conn:
-        await events.insert(conn, [first])
-        other = asyncio.create_task(enter())
+        await acceptance.write(conn, [], [], [first], ago())
+        other = asyncio.create_task(enter(second, first))
         await until_it_waits(rig, other)
-        assert await events.insert(conn, [second]) == {("api", "bob")}
-    assert await other == set()
+        assert (await acceptance.write(conn, [], [], [second], ago())).stored == 1
+    assert await other == 0
+
+
+async def test_one_id_of_two_users_at_once_is_one_event(rig: Rig) -> None:
+    """No user's lock stands between them: whoever comes second is undone as a whole, and told when it tries again."""
+    await rig.accept("user.seen", "bob")
+    async with rig.database.transaction() as conn:
+        await acceptance.write(conn, [], [], [Taken(an_event(SIGNUP, "ada", id_="one"), ago(), {})], ago())
+        other = asyncio.create_task(take(rig, an_event(SIGNUP, "bob", ago(minutes=1), id_="one")))
+        await until_it_waits(rig, other)
+    with pytest.raises(Overtaken):
+        await other
+    assert await rig.states("bob") == {}
+    assert await rig.rows("SELECT FROM users WHERE user_id = 'bob' AND email IS NOT NULL") == []
 
 
 @pytest.mark.parametrize("settlement", [SENT, NOT_BEGUN], ids=["settle", "give-back"])

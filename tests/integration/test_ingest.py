@@ -14,6 +14,7 @@ import pytest
 
 from notifier import observe
 from notifier.domain.errors import Busy, Invalid, KeyReused
+from notifier.domain.event import Profile
 from notifier.domain.notification import Settlement, State
 from notifier.store import users
 from tests.support.rig import Rig, ago, an_event, open_rig
@@ -294,7 +295,7 @@ async def test_the_users_lock_leaves_its_key_alone(rig: Rig) -> None:
     """FOR NO KEY UPDATE: whatever refers to a user's key need not wait for events of the user."""
     await rig.accept(SIGNUP, "ada")
     async with rig.database.transaction() as conn:
-        await users.lock(conn, ["ada"])
+        await users.lock(conn, [("ada", None, Profile())])
         await rig.rows("SELECT FROM users WHERE user_id = 'ada' FOR KEY SHARE NOWAIT")
         with pytest.raises(asyncpg.LockNotAvailableError):
             await rig.rows("SELECT FROM users WHERE user_id = 'ada' FOR NO KEY UPDATE NOWAIT")

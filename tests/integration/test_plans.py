@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +12,18 @@ import asyncpg
 import pytest
 
 from notifier.settings import Settings
-from notifier.store import deliveries, invariants, moves, notifications, operator_moves, outbox, results, users
+from notifier.store import (
+    acceptance,
+    deliveries,
+    events,
+    invariants,
+    moves,
+    notifications,
+    operator_moves,
+    outbox,
+    results,
+    users,
+)
 from notifier.store.database import server_settings
 
 ROWS = 300_000
@@ -20,6 +31,8 @@ KINDS = ["onboarding", "followup"]
 HASHES = ["h1", "h2"]
 SOME_IDS = [UUID(int=number * 997) for number in range(1, 51)]
 LAST_ID = UUID(int=2**128 - 1)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SOME_EVENTS = [f"e{number * 997}" for number in range(1, 51)]
 SOME_USERS = [f"u{number * 997}" for number in range(1, 51)]
 
 FILL = f"""
@@ -74,6 +87,33 @@ _RESULTS = (
     [True] * 50,
     [None] * 50,
 )
+_NEW_IDS = [UUID(int=2**100 + number) for number in range(50)]
+_NEW_USERS = [f"new{number}" for number in range(50)]
+_ACCEPTED = (
+    SOME_USERS,
+    ["user.signed_up"] * 50,
+    [NOW] * 50,
+    ["api/e"] * 50,
+    _NEW_IDS,
+    _NEW_USERS,
+    ["onboarding"] * 50,
+    [NOW] * 50,
+    ["event:api/e"] * 50,
+    [NOW] * 50,
+    ["user.logged_in"] * 50,
+    [NOW] * 50,
+    ["{}"] * 50,
+    ["pending"] * 50,
+    *[[None] * 50] * 4,
+    ["api"] * 50,
+    _NEW_USERS,
+    ["user.signed_up"] * 50,
+    _NEW_USERS,
+    [NOW] * 50,
+    [bytes(32)] * 50,
+    ["{}"] * 50,
+    NOW,
+)
 _PAGE = (UUID(int=1_000), None, 101)
 _RARE = (UUID(int=1_000), "rare", 101)
 _ONE = (SOME_IDS[0], 0)
@@ -102,7 +142,10 @@ HOT: dict[str, tuple[str, tuple[Any, ...], int]] = {
     "operator_cancel_scheduled": (operator_moves.CANCEL_SCHEDULED, (*_ONE, "operator:k"), 10),
     "operator_cancel_pending": (operator_moves.CANCEL_PENDING, (*_ONE, "operator:k"), 10),
     "operator_retry": (operator_moves.RETRY_OWED, (*_ONE, "failed", 0), 10),
-    "lock": (users.LOCK, (SOME_USERS,), 1_000),
+    "lock": (users.LOCK, (SOME_USERS, [NOW] * 50, SOME_USERS, *[[None] * 50] * 4), 1_000),
+    "look_up": (events.LOOK_UP, (["api"] * 50, SOME_EVENTS, [None] * 50), 1_000),
+    "read_for_events": (acceptance.READ, (SOME_USERS,), 1_000),
+    "accept": (acceptance.WRITE, _ACCEPTED, 1_000),
     "invariant_0": (invariants.DOUBLED_OR_LOST, (), 50_000),
     "invariant_1": (invariants.PROMISED_AND_MISSING, (LAST_ID,), 45_000),
     "invariant_2": (invariants.ACCEPTED_TWICE, (), 12_000),
@@ -117,11 +160,6 @@ HOT: dict[str, tuple[str, tuple[Any, ...], int]] = {
     ),
     "read_users": (users.READ, (SOME_USERS,), 1_000),
     "last_seen": (users.LAST_SEEN, (SOME_USERS,), 1_000),
-    "merge": (
-        users.MERGE,
-        (SOME_USERS, [None] * 50, [None] * 50, [None] * 50, [None] * 50, [None] * 50, [None] * 50),
-        1_000,
-    ),
 }
 
 
@@ -166,6 +204,8 @@ def _literal(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return rf"\\x{value.hex()}"
     return f"{value.total_seconds()} s" if isinstance(value, timedelta) else str(value)
 
 

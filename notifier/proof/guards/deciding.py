@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from notifier.proof.guards.guard import Change, Chaos, Guard
+from notifier.store import users
 
 _RACES = "tests/integration/test_guards.py"
 _INGEST = "tests/integration/test_ingest.py"
@@ -14,12 +15,12 @@ _NO_INDEX = (
         "DEFAULT clock_timestamp()\n",
     ),
     # The clause names the index and would fail without it: that would be caught for the wrong reason.
-    Change("notifier/store/outbox.py", "            ON CONFLICT (user_id, kind) DO NOTHING\n", ""),
+    Change("notifier/store/acceptance.py", "            ON CONFLICT (user_id, kind) DO NOTHING\n", ""),
 )
 _NO_LOCK = Change(
     "notifier/store/users.py",
-    "ON CONFLICT (user_id) DO UPDATE SET created_at = u.created_at WHERE false",
-    "ON CONFLICT (user_id) DO NOTHING",
+    users.LOCK[users.LOCK.index("        ON CONFLICT") :],
+    "        ON CONFLICT (user_id) DO NOTHING\n",
 )
 
 DECIDING = (
@@ -36,7 +37,7 @@ DECIDING = (
     Guard(
         "on conflict",
         "an error, instead of a word, for who decides second",
-        (Change("notifier/store/outbox.py", "            ON CONFLICT (user_id, kind) DO NOTHING\n", ""),),
+        (Change("notifier/store/acceptance.py", "            ON CONFLICT (user_id, kind) DO NOTHING\n", ""),),
         (f"{_RACES}::test_of_two_decisions_at_once_one_stands",),
         unseen="the user lock stands before it: nobody decides second",
     ),
@@ -60,10 +61,10 @@ DECIDING = (
         (
             Change(
                 "notifier/store/users.py",
-                "FROM unnest($1::text[]) AS t (user_id) ORDER BY t.user_id\n        ON CONFLICT",
-                "FROM unnest($1::text[]) AS t (user_id)\n        ON CONFLICT",
+                "     ORDER BY t.user_id\n        ON CONFLICT",
+                "        ON CONFLICT",
             ),
-            Change("notifier/store/users.py", "conn.execute(LOCK, sorted(user_ids))", "conn.execute(LOCK, user_ids)"),
+            Change("notifier/store/users.py", "ordered = sorted(said, key=lambda item: item[0])", "ordered = said"),
         ),
         (f"{_RACES}::test_users_are_locked_in_their_order",),
         unseen="PostgreSQL ends one of two that wait for each other, and it is repeated",
@@ -73,18 +74,31 @@ DECIDING = (
         "the same, over the ids of events",
         (
             Change(
-                "notifier/store/events.py",
-                "     ORDER BY t.source, t.id\n        ON CONFLICT",
-                "        ON CONFLICT",
+                "notifier/store/acceptance.py",
+                "         ORDER BY t.source, t.id\n            ON CONFLICT",
+                "            ON CONFLICT",
             ),
             Change(
-                "notifier/store/events.py",
-                "ordered = sorted(events, key=lambda event: (event.source, event.id))",
-                "ordered = events",
+                "notifier/store/acceptance.py",
+                "    taken = sorted(taken, key=lambda item: (item.event.source, item.event.id))\n",
+                "",
             ),
         ),
         (f"{_RACES}::test_events_are_entered_in_their_order",),
         unseen="PostgreSQL ends one of two that wait for each other, and it is repeated",
+    ),
+    Guard(
+        "event id",
+        "two events under one id, of two users, both answered as if they had been taken",
+        (
+            Change(
+                "notifier/ingest/transaction.py",
+                "    if written.stored != len(group):\n        raise Overtaken\n",
+                "",
+            ),
+        ),
+        (f"{_RACES}::test_one_id_of_two_users_at_once_is_one_event",),
+        unseen="the load never uses one id for two users",
     ),
     Guard(
         "fingerprint",
@@ -92,8 +106,8 @@ DECIDING = (
         (
             Change(
                 "notifier/ingest/transaction.py",
-                "refused.answer is not None and refused.fingerprint == event.fingerprint:",
-                "refused.answer is not None:",
+                "met.answer is not None and met.fingerprint == event.fingerprint:",
+                "met.answer is not None:",
             ),
         ),
         (f"{_INGEST}::test_a_repeat_is_answered_from_the_store_and_another_content_is_refused",),
