@@ -219,16 +219,21 @@ def _create(
 
 
 def _template_data(event: Event, user: UserState) -> dict[str, Any]:
-    return {
-        "user": {
-            "id": user.user_id,
-            "name": user.name,
-            "locale": user.locale,
-            "timezone": user.timezone,
-            "attributes": dict(user.attributes),
-        },
-        "data": dict(event.data),
-    }
+    """What a template may use, as far as it is known: template_values() fills in the rest."""
+    known = {"name": user.name, "locale": user.locale, "timezone": user.timezone}
+    person: dict[str, Any] = {name: value for name, value in known.items() if value is not None}
+    if user.attributes:
+        person["attributes"] = dict(user.attributes)
+    data: dict[str, Any] = {"user": person} if person else {}
+    if event.data:
+        data["data"] = dict(event.data)
+    return data
+
+
+def template_values(user_id: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a template everything it may name, from what was kept with the decision; what is unknown is null."""
+    nothing: dict[str, Any] = {"id": user_id, "name": None, "locale": None, "timezone": None, "attributes": {}}
+    return {"user": {**nothing, **data.get("user", {})}, "data": data.get("data", {})}
 
 
 def parse_journeys(text: str, origin: str) -> Journeys:

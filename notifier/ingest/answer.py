@@ -59,6 +59,23 @@ def build_answer(
     }
 
 
+_LISTS = ("notifications", "canceled", "too_late", "untouched")
+
+
+def pack(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of an answer: all that the event's own row does not say."""
+    return {name: answer[name] for name in _LISTS if answer[name]}
+
+
+def unpack(event: Event, packed: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the answer again that was packed for this event."""
+    return {
+        "event": {"id": event.id, "type": event.type, "duplicate": False},
+        **{name: packed.get(name, []) for name in _LISTS},
+        "user_id": event.user_id,
+    }
+
+
 def left_standing(
     answer: Mapping[str, Any], event: Event, occurred_at: datetime, standing: Sequence[NotificationRow]
 ) -> int:

@@ -18,7 +18,8 @@ from notifier.coordination.wakeup import Wakeup
 from notifier.domain.errors import Busy, NotifierError
 from notifier.domain.event import Event
 from notifier.domain.journey import Journeys
-from notifier.ingest.transaction import Accepted, Door, Overtaken, transact
+from notifier.ingest.transaction import Accepted, Door, transact
+from notifier.store.acceptance import Overtaken
 from notifier.store.database import RETRYABLE, UNAVAILABLE, Database
 
 EVENT_BUDGET_S = 4.0  # an event is answered within this, one way or the other

@@ -20,7 +20,7 @@ from notifier.domain.notification import NotificationRow, State
 from notifier.domain.restore import NOTHING_LOST
 from notifier.failpoints import Point, reach
 from notifier.ids import new_id
-from notifier.ingest.answer import build_answer, left_standing
+from notifier.ingest.answer import build_answer, left_standing, pack, unpack
 from notifier.store import acceptance, events, installation, moves, outbox, restores, users
 from notifier.store.database import Connection, Database
 
@@ -42,10 +42,6 @@ class Door:
     database: Database
     journeys: Journeys
     wakeup: Wakeup
-
-
-class Overtaken(Exception):
-    """An event of the group was stored by somebody else since it was looked up; whoever tries again finds it."""
 
 
 async def transact(door: Door, group: Sequence[Event], lock_timeout_s: float) -> list[Accepted | Exception]:
@@ -94,37 +90,29 @@ async def _decide(door: Door, conn: Connection, group: Sequence[Event]) -> _Deci
     if any(event.type in door.journeys.canceling_types for event in group) or any(p.cancel for p in plans.values()):
         canceled, standing = await _cancel(conn, group, at, plans, standing)
     created = _decisions(group, plans)
-    taken = [
-        acceptance.Taken(
-            event,
-            at[event.user_id],
-            build_answer(event, at[event.user_id], plans[event.user_id], created, canceled, standing[event.user_id]),
-        )
-        for event in group
-    ]
-    seen = [
-        (e.user_id, e.type, Seen(at[e.user_id], e.ref))
+    answers = {
+        e.user_id: build_answer(e, at[e.user_id], plans[e.user_id], created, canceled, standing[e.user_id])
+        for e in group
+    }
+    times = [
+        acceptance.Time(e.user_id, Seen(at[e.user_id], e.ref), e.type, e.type not in states[e.user_id].last_seen)
         for e in group
         if e.type in door.journeys.event_types and not states[e.user_id].erased
     ]
-    written = await acceptance.write(conn, seen, list(created.values()), taken, now)
-    # Under the user's lock nobody else decides for this user, so the guard can only meet a bug.
-    assert written.decided == len(created), "a notification was decided outside the user's lock"
-    if written.stored != len(group):
-        raise Overtaken
+    taken = [acceptance.Taken(e, at[e.user_id], pack(answers[e.user_id])) for e in group]
+    # Under the user's lock nobody else decides for this user: the guard can only meet a bug, and then this fails.
+    await acceptance.write(conn, times, list(created.values()), taken, now)
     closed = [
         (decision.creation.state.value, decision.creation.reason)
         for decision in created.values()
         if decision.creation.reason is not None and decision.creation.state is not State.PENDING
     ]
-    for item in taken:
-        closed += [("canceled", cancel_reason(item.event.type))] * len(item.answer["canceled"])
+    for event in group:
+        closed += [("canceled", cancel_reason(event.type))] * len(answers[event.user_id]["canceled"])
     return _Decided(
-        answers={(item.event.source, item.event.id): item.answer for item in taken},
+        answers={(event.source, event.id): answers[event.user_id] for event in group},
         closed=closed,
-        left_standing=sum(
-            left_standing(item.answer, item.event, item.occurred_at, standing[item.event.user_id]) for item in taken
-        ),
+        left_standing=sum(left_standing(answers[e.user_id], e, at[e.user_id], standing[e.user_id]) for e in group),
     )
 
 
@@ -198,7 +186,7 @@ def _known(event: Event, met: events.Met) -> Accepted | Exception:
     if met.maintenance:
         return Busy("closed for maintenance; repeat the event later", retry_after_s=10)
     if met.answer is not None and met.fingerprint == event.fingerprint:
-        return Accepted(met.answer, replayed=True)
+        return Accepted(unpack(event, met.answer), replayed=True)
     if met.fingerprint is not None:
         return KeyReused(event.id)
     return Invalid("occurred_at is more than 5 minutes ahead of the service's clock", pointer="/occurred_at")

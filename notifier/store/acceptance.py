@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import asyncpg
+
 from notifier.domain.event import Event
 from notifier.domain.journey import Seen
 from notifier.domain.notification import State
@@ -67,20 +69,25 @@ async def read(conn: Connection, user_ids: Sequence[str]) -> list[Profiled]:
     ]
 
 
-# Guard and place are one statement: a (user, kind) that exists already inserts nothing anywhere. The event goes in
+# Guard and place are one statement: where (user, kind) is there already, nothing goes in anywhere. An event goes in
 # with its answer: two under one id, of two users, meet here and nowhere before, and the second waits for the first.
+# Under the users' locks only those can meet, so ON CONFLICT, which costs a record of its own a row, is for times alone.
 WRITE = """
-    WITH l AS (
-        INSERT INTO last_seen AS l (user_id, event_type, seen_at, event_ref)
-        SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[])
-                      AS t (user_id, event_type, seen_at, ref)
-         ORDER BY user_id, event_type
+    WITH l AS MATERIALIZED (
+        SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[], $5::boolean[])
+                      AS t (user_id, event_type, seen_at, event_ref, is_new)),
+    l_new AS (
+        INSERT INTO last_seen (user_id, event_type, seen_at, event_ref)
+        SELECT user_id, event_type, seen_at, event_ref FROM l WHERE is_new ORDER BY user_id, event_type),
+    l_again AS (
+        INSERT INTO last_seen AS s (user_id, event_type, seen_at, event_ref)
+        SELECT user_id, event_type, seen_at, event_ref FROM l WHERE NOT is_new ORDER BY user_id, event_type
             ON CONFLICT (user_id, event_type) DO UPDATE SET seen_at = excluded.seen_at, event_ref = excluded.event_ref
-         WHERE excluded.seen_at > l.seen_at),
+         WHERE excluded.seen_at > s.seen_at),
     n AS MATERIALIZED (
-        SELECT * FROM unnest($5::uuid[], $6::text[], $7::text[], $8::timestamptz[], $9::text[], $10::timestamptz[],
-                             $11::text[], $12::timestamptz[], $13::text[], $14::text[], $15::text[], $16::text[],
-                             $17::timestamptz[], $18::text[])
+        SELECT * FROM unnest($6::uuid[], $7::text[], $8::text[], $9::timestamptz[], $10::text[], $11::timestamptz[],
+                             $12::text[], $13::timestamptz[], $14::text[], $15::text[], $16::text[], $17::text[],
+                             $18::timestamptz[], $19::text[])
                AS t (id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data,
                      state, reason, ended_by, doubt_since, account)
          ORDER BY user_id, kind),
@@ -88,34 +95,31 @@ WRITE = """
         INSERT INTO outbox (id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data)
         SELECT id, user_id, kind, decided_at, decided_by, due_at, string_to_array(cancel_on, E'\\x1f'), cancel_from,
                data::jsonb
-          FROM n
-            ON CONFLICT (user_id, kind) DO NOTHING
-        RETURNING id),
-    p AS (SELECT n.* FROM n JOIN o USING (id)),
+          FROM n),
     s AS (
         INSERT INTO scheduled_sends (id, user_id, kind, due_at)
-        SELECT id, user_id, kind, due_at FROM p WHERE state = 'scheduled'),
+        SELECT id, user_id, kind, due_at FROM n WHERE state = 'scheduled'),
     d AS (
         INSERT INTO deliveries (id, user_id, kind, next_attempt_at, doubt_since, provider, reason)
-        SELECT id, user_id, kind, notifier.now(), doubt_since, account, reason FROM p WHERE state = 'pending'),
+        SELECT id, user_id, kind, notifier.now(), doubt_since, account, reason FROM n WHERE state = 'pending'),
     c AS (
         INSERT INTO settlements (id, user_id, kind, state, reason, decided_by, generation)
-        SELECT id, user_id, kind, state, reason, ended_by, 0 FROM p WHERE state IN ('canceled', 'skipped')),
-    e AS (
-        INSERT INTO events (source, id, type, user_id, occurred_at, fingerprint, answer, taken_at)
-        SELECT t.source, t.id, t.type, t.user_id, t.occurred_at, t.fingerprint, t.answer::json, $26
-          FROM unnest($19::text[], $20::text[], $21::text[], $22::text[], $23::timestamptz[], $24::bytea[],
-                      $25::text[]) AS t (source, id, type, user_id, occurred_at, fingerprint, answer)
-         ORDER BY t.source, t.id
-            ON CONFLICT (source, id) DO NOTHING
-        RETURNING id)
-    SELECT (SELECT count(*) FROM o) AS decided, (SELECT count(*) FROM e) AS stored
+        SELECT id, user_id, kind, state, reason, ended_by, 0 FROM n WHERE state IN ('canceled', 'skipped'))
+    INSERT INTO events (source, id, type, user_id, occurred_at, fingerprint, answer, taken_at)
+    SELECT t.source, t.id, t.type, t.user_id, t.occurred_at, t.fingerprint, t.answer::json, $27
+      FROM unnest($20::text[], $21::text[], $22::text[], $23::text[], $24::timestamptz[], $25::bytea[], $26::text[])
+           AS t (source, id, type, user_id, occurred_at, fingerprint, answer)
+     ORDER BY t.source, t.id
 """
+
+
+class Overtaken(Exception):
+    """An event of the group was stored by somebody else since it was looked up; whoever tries again finds it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """One event that is accepted, when it occurred, and what its sender is told."""
+    """One event that is accepted, when it occurred, and what is kept of the answer."""
 
     event: Event
     occurred_at: datetime
@@ -123,35 +127,34 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """How many decisions and events went in; the others met an older one."""
+class Time:
+    """The latest event of one type of one user. `is_new`: no earlier one of that type is known."""
 
-    decided: int
-    stored: int
+    user_id: str
+    seen: Seen
+    event_type: str
+    is_new: bool
 
 
 async def write(
-    conn: Connection,
-    seen: Sequence[tuple[str, str, Seen]],
-    decisions: Sequence[Decision],
-    taken: Sequence[Taken],
-    taken_at: datetime,
-) -> Written:
-    """Write the latest times (user, type), the decisions with their places, and the events with their answers.
+    conn: Connection, times: Sequence[Time], decisions: Sequence[Decision], taken: Sequence[Taken], taken_at: datetime
+) -> None:
+    """Write the latest times, the decisions with their places, and the events with their answers; all or nothing.
 
-    The caller holds the users' locks. Rows go in in the order of their keys, whatever order they come in.
+    The caller holds the users' locks. Rows go in in the order of their keys, whatever order they come in. Raises
+    Overtaken.
     """
-    seen = sorted(seen, key=lambda item: item[:2])
+    times = sorted(times, key=lambda item: (item.user_id, item.event_type))
     decisions = sorted(decisions, key=lambda item: (item.user_id, item.creation.kind))
     taken = sorted(taken, key=lambda item: (item.event.source, item.event.id))
     made = [row.creation for row in decisions]
     assert all(c.state in (State.SCHEDULED, State.PENDING, State.CANCELED, State.SKIPPED) for c in made)
-    row = await conn.fetchrow(
-        WRITE,
-        [user_id for user_id, _, _ in seen],
-        [event_type for _, event_type, _ in seen],
-        [item.at for _, _, item in seen],
-        [item.ref for _, _, item in seen],
+    arguments = (
+        [item.user_id for item in times],
+        [item.event_type for item in times],
+        [item.seen.at for item in times],
+        [item.seen.ref for item in times],
+        [item.is_new for item in times],
         [row.id for row in decisions],
         [row.user_id for row in decisions],
         [c.kind for c in made],
@@ -160,7 +163,7 @@ async def write(
         [c.due_at for c in made],
         ["\x1f".join(c.cancel_on) for c in made],
         [c.cancel_from for c in made],
-        [json.dumps(c.data) for c in made],
+        [_compact(c.data) for c in made],
         [c.state.value for c in made],
         [c.reason for c in made],
         [c.decided_by for c in made],
@@ -172,7 +175,16 @@ async def write(
         [item.event.user_id for item in taken],
         [item.occurred_at for item in taken],
         [item.event.fingerprint for item in taken],
-        [json.dumps(item.answer) for item in taken],
+        [_compact(item.answer) for item in taken],
         taken_at,
     )
-    return Written(decided=row["decided"], stored=row["stored"])
+    try:
+        await conn.execute(WRITE, *arguments)
+    except asyncpg.UniqueViolationError as error:
+        if error.constraint_name != "events_pkey":
+            raise
+        raise Overtaken from None
+
+
+def _compact(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, separators=(",", ":"))

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from notifier import observe
 from notifier.clock import boot_clock
-from notifier.domain.journey import cancel_reason
+from notifier.domain.journey import cancel_reason, template_values
 from notifier.domain.message import Template, TemplateBroken, render
 from notifier.domain.notification import Settlement, State, may_repeat, settle, stopped_by_rule
 from notifier.domain.provider_key import provider_key
@@ -169,7 +169,8 @@ class Deliverer:
                 raise TemplateBroken("the template this notification was frozen to is not in the database")
             self._known[claim.template_hash] = template
         assert claim.recipient is not None
-        return render(template, claim.data, to=claim.recipient, kind=claim.kind, dated=claim.entered_at)
+        values = template_values(claim.user_id, claim.data)
+        return render(template, values, to=claim.recipient, kind=claim.kind, dated=claim.entered_at)
 
     async def _call(self, held: Held, message: Message) -> Result:
         claim = held.claim

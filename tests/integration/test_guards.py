@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 import pytest
 
 from notifier import observe
@@ -18,9 +19,9 @@ from notifier.domain.event import Event, Profile
 from notifier.domain.journey import Creation
 from notifier.domain.notification import Settlement, State
 from notifier.ids import new_id
-from notifier.ingest.transaction import Accepted, Door, Overtaken, transact
+from notifier.ingest.transaction import Accepted, Door, transact
 from notifier.store import acceptance, deliveries, moves, operator_moves, outbox, results, users
-from notifier.store.acceptance import Taken, Written
+from notifier.store.acceptance import Overtaken, Taken
 from notifier.store.results import Result
 from tests.support.rig import SENT, Rig, a_call, ago, an_event, open_rig
 from tests.support.stack import until
@@ -80,15 +81,16 @@ async def test_of_two_decisions_at_once_one_stands(rig: Rig) -> None:
     """Nobody holds the user's lock here, as if there were none: the outbox itself lets one of them in."""
     first, second = a_decision(), a_decision()
 
-    async def decide() -> Written:
+    async def decide() -> None:
         async with rig.database.connection() as conn:
-            return await acceptance.write(conn, [], [second], [], ago())
+            await acceptance.write(conn, [], [second], [], ago())
 
     async with rig.database.transaction() as conn:
-        assert (await acceptance.write(conn, [], [first], [], ago())).decided == 1
+        await acceptance.write(conn, [], [first], [], ago())
         other = asyncio.create_task(decide())
         await until_it_waits(rig, other)
-    assert (await other).decided == 0, "it is told that somebody else decided"
+    with pytest.raises(asyncpg.UniqueViolationError, match="outbox_once"):
+        await other
     assert [row["id"] for row in await rig.rows("SELECT id FROM outbox")] == [first.id]
     assert [row["id"] for row in await rig.rows("SELECT id FROM deliveries")] == [first.id]
 
@@ -136,16 +138,17 @@ async def test_users_are_locked_in_their_order(rig: Rig) -> None:
 async def test_events_are_entered_in_their_order(rig: Rig) -> None:
     first, second = (Taken(an_event(SIGNUP, user, id_=user), ago(), {}) for user in ("ada", "bob"))
 
-    async def enter(*taken: Taken) -> int:
+    async def enter(*taken: Taken) -> None:
         async with rig.database.transaction() as conn:
-            return (await acceptance.write(conn, [], [], taken, ago())).stored
+            await acceptance.write(conn, [], [], taken, ago())
 
     async with rig.database.transaction() as conn:
         await acceptance.write(conn, [], [], [first], ago())
         other = asyncio.create_task(enter(second, first))
         await until_it_waits(rig, other)
-        assert (await acceptance.write(conn, [], [], [second], ago())).stored == 1
-    assert await other == 0
+        await acceptance.write(conn, [], [], [second], ago())
+    with pytest.raises(Overtaken):
+        await other
 
 
 async def test_one_id_of_two_users_at_once_is_one_event(rig: Rig) -> None:

@@ -90,10 +90,11 @@ _RESULTS = (
 _NEW_IDS = [UUID(int=2**100 + number) for number in range(50)]
 _NEW_USERS = [f"new{number}" for number in range(50)]
 _ACCEPTED = (
-    SOME_USERS,
+    [user if number % 2 == 0 else f"new{number}" for number, user in enumerate(SOME_USERS)],
     ["user.signed_up"] * 50,
     [NOW] * 50,
     ["api/e"] * 50,
+    [number % 2 for number in range(50)],
     _NEW_IDS,
     _NEW_USERS,
     ["onboarding"] * 50,

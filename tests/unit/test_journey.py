@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,6 +25,7 @@ from notifier.domain.journey import (
     concerns,
     parse_journeys,
     plan,
+    template_values,
 )
 from notifier.domain.notification import NotificationRow, State
 from notifier.journeys import load_journeys
@@ -161,7 +163,7 @@ def test_of_several_canceling_types_the_first_named_that_counts_gives_the_reason
 
 def test_the_template_may_use_what_is_known_at_the_decision() -> None:
     found = plan(an_event(data={"plan": "pro"}), NOW, a_user(), journeys(a_kind()), NOW)
-    assert found.create[0].data == {
+    assert template_values("ada", found.create[0].data) == {
         "user": {
             "id": "ada",
             "name": "Ada",
@@ -170,6 +172,16 @@ def test_the_template_may_use_what_is_known_at_the_decision() -> None:
             "attributes": {"plan": "free"},
         },
         "data": {"plan": "pro"},
+    }
+
+
+def test_what_is_not_known_is_not_kept_and_is_null_to_the_template() -> None:
+    nobody = replace(a_user(), name=None, locale=None, timezone=None, attributes={})
+    found = plan(an_event(data={}), NOW, nobody, journeys(a_kind()), NOW)
+    assert found.create[0].data == {}
+    assert template_values("ada", {}) == {
+        "user": {"id": "ada", "name": None, "locale": None, "timezone": None, "attributes": {}},
+        "data": {},
     }
 
 

@@ -1,6 +1,6 @@
 """Our tables in memory: stand-ins for the SQL of notifier.store, each move one step under the same condition.
 
-`accept`: outbox.of_users, moves.cancel_scheduled and cancel_open, outbox.decide. `release`: moves.release. `claim`,
+`accept`: outbox.of_users, moves.cancel_scheduled and cancel_open, acceptance.write. `release`: moves.release. `claim`,
 `expired`, `take_over`: deliveries, by the same names. `settle`: results.settle, put_back and late_evidence. No SQL
 runs, so no isolation level, lock order or plan is shown here.
 """
