@@ -1,4 +1,4 @@
-"""Finished calls of a provider, as they were recorded."""
+"""Finished calls of a provider, wherever they were recorded."""
 
 from __future__ import annotations
 
@@ -31,14 +31,13 @@ OF_NOTIFICATIONS = """
     SELECT a.notification_id AS notification, a.generation, a.worker, a.provider, a.resend_number, a.outcome, a.reason,
            a.provider_message_id, a.claimed_at, a.started_at, a.finished_at
       FROM unnest($1::uuid[]) AS t (id),
-           LATERAL (SELECT * FROM attempts a WHERE a.notification_id = t.id
-                     ORDER BY a.notification_id, a.generation, a.worker LIMIT 1000) AS a
+           LATERAL (SELECT * FROM calls a WHERE a.notification_id = t.id LIMIT 1000) AS a
      ORDER BY a.started_at, a.generation
 """
 
 
 async def of_notifications(conn: Connection, ids: Sequence[UUID]) -> dict[UUID, list[Attempt]]:
-    """The first 1000 calls for each notification, the oldest first."""
+    """Up to 1000 calls for each notification, the oldest first."""
     found: dict[UUID, list[Attempt]] = {notification: [] for notification in ids}
     for row in await conn.fetch(OF_NOTIFICATIONS, list(ids)):
         found[row["notification"]].append(Attempt(**dict(row)))

@@ -57,7 +57,8 @@ _FULL = """
          WHEN d.id IS NOT NULL THEN CASE WHEN d.claimed_by IS NULL THEN 'pending' ELSE 'sending' END
          WHEN s.id IS NOT NULL THEN 'scheduled' END AS state,
     coalesce(t.reason, d.reason) AS reason,
-    t.decided_by, t.evidence, t.provider_message_id, t.settled_at,
+    CASE WHEN t.decided_by = 'worker' THEN 'worker:' || t.claimed_by ELSE t.decided_by END AS decided_by, t.evidence,
+    t.provider_message_id, t.settled_at,
     coalesce(t.generation, d.generation, s.generation) AS generation,
     coalesce(t.resend_number, d.resend_number, s.resend_number) AS resend_number,
     coalesce(t.attempts, d.attempts, 0) AS attempts,

@@ -55,7 +55,32 @@ _RECORD_CALLS = """
         ON CONFLICT DO NOTHING
 """
 # LATERAL finds and locks each row by its primary key, in id order; what does not match id, generation and owner is
-# left alone and not returned.
+# left alone and not returned. What was called and when is kept with the end itself: `sent` is final.
+SETTLE_SENT = """
+    WITH l AS MATERIALIZED (
+        SELECT t.evidence, t.message_id, t.began_ago_s, t.took_s, d.*
+          FROM unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::float8[], $7::float8[], $8::boolean[])
+                      AS t (id, g, evidence, message_id, began_ago_s, took_s, counted),
+               LATERAL (SELECT d.id, d.user_id, d.kind, d.generation, d.entered_at, d.claimed_by, d.claimed_at,
+                               d.provider, d.template_hash, d.batch_id, d.resend_number,
+                               CASE WHEN t.counted THEN d.attempts ELSE greatest(d.attempts - 1, 0) END AS attempts
+                          FROM deliveries d
+                         WHERE d.id = t.id AND d.generation = t.g AND d.claimed_by IS NOT DISTINCT FROM $1
+                           FOR UPDATE) AS d),
+    x AS (DELETE FROM deliveries WHERE id = ANY (ARRAY (SELECT id FROM l))),
+    s AS (
+        INSERT INTO settlements (id, user_id, kind, state, decided_by, evidence, provider_message_id, generation,
+                                 attempts, entered_at, claimed_by, claimed_at, provider, template_hash, batch_id,
+                                 resend_number, call_started_at, call_ended_at)
+        SELECT id, user_id, kind, 'sent', 'worker', evidence, message_id, generation, attempts, entered_at, claimed_by,
+               claimed_at, provider, template_hash, batch_id, resend_number,
+               statement_timestamp() - make_interval(secs => began_ago_s),
+               statement_timestamp() - make_interval(secs => began_ago_s - took_s)
+          FROM l
+        RETURNING id, settled_at)
+    SELECT s.id, extract(epoch FROM s.settled_at - o.taken_at)::float8 AS open_s
+      FROM s, LATERAL (SELECT o.taken_at FROM outbox o WHERE o.id = s.id LIMIT 1) AS o
+"""
 SETTLE = f"""
     WITH t AS MATERIALIZED (SELECT * FROM {_RESULT_COLUMNS}),
     l AS MATERIALIZED (
@@ -106,10 +131,42 @@ PUT_BACK = f"""
 async def settle(conn: Connection, worker: str, results: Sequence[Result]) -> dict[UUID, float]:
     """Close claimed notifications. Returns id → seconds since the decision for those that were ours.
 
-    The others were lost, and only their calls were recorded.
+    The others were lost: the calls of those that were not sent are recorded, for the rest see `record`.
     """
     assert all(result.settlement.state in MOVES[State.SENDING] - {State.PENDING} for result in results)
-    return await _write(conn, SETTLE, worker, results)
+    sent = [result for result in results if result.settlement.state is State.SENT]
+    others = [result for result in results if result.settlement.state is not State.SENT]
+    ours = await _settle_sent(conn, worker, sent) if sent else {}
+    return ours | await _write(conn, SETTLE, worker, others) if others else ours
+
+
+async def _settle_sent(conn: Connection, worker: str, results: Sequence[Result]) -> dict[UUID, float]:
+    ordered = sorted(results, key=lambda result: result.claim.id)
+    assert all(result.call is not None for result in ordered)
+    now = boot_clock()
+    rows = await conn.fetch(
+        SETTLE_SENT,
+        worker,
+        [result.claim.id for result in ordered],
+        [result.claim.generation for result in ordered],
+        [result.settlement.evidence for result in ordered],
+        [result.settlement.message_id for result in ordered],
+        [now - result.call.began for result in ordered if result.call],
+        [result.call.took_s for result in ordered if result.call],
+        [result.settlement.counted for result in ordered],
+    )
+    return {row["id"]: row["open_s"] for row in rows}
+
+
+RECORD = f"""
+    WITH t AS MATERIALIZED (SELECT * FROM {_RESULT_COLUMNS})
+    {_RECORD_CALLS}
+"""  # noqa: S608 - constants of ours
+
+
+async def record(conn: Connection, worker: str, results: Sequence[Result]) -> None:
+    """Record calls that sent a mail for claims that were lost: the call is a fact all the same."""
+    await _write(conn, RECORD, worker, results)
 
 
 async def put_back(conn: Connection, worker: str, results: Sequence[Result]) -> set[UUID]:

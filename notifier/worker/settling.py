@@ -113,6 +113,7 @@ class Settler:
         _count_lost([r for r in lost if r.claim.id not in ours_after_all], "settle")
         certain = [r for r in lost if r.settlement.state is State.SENT and r.claim.id not in ours_after_all]
         if certain:
+            await results.record(conn, self.runtime.process_id, certain)
             found = await results.late_evidence(conn, self.runtime.process_id, certain)
             observe.count_settled("sent", None, len(found))
             for notification in found:

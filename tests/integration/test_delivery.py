@@ -153,7 +153,7 @@ async def test_settling_twice_records_once(rig: Rig) -> None:
     async with rig.database.connection() as conn:
         assert await results.settled_by_us(conn, "w1", [result]) == {claims[0].id}
         assert await results.settled_by_us(conn, "w2", [result]) == set()
-    assert await rig.value("SELECT count(*) FROM attempts") == 1
+    assert await rig.value("SELECT count(*) FROM calls") == 1
 
 
 async def test_late_but_certain_knowledge_ends_the_uncertainty(rig: Rig) -> None:
@@ -177,6 +177,7 @@ async def test_the_record_of_attempts_is_evidence_too(rig: Rig) -> None:
     async with rig.database.connection() as conn:
         assert await results.reconcile(conn) == 0
         assert await rig.settle("slow", slow) == 0
+        await results.record(conn, "slow", [Result(claim, SENT, a_call(SENT), "worker:slow") for claim in slow])
         assert await results.reconcile(conn) == 1
     assert await rig.states("ada") == {"onboarding": "sent", "followup": "scheduled"}
 

@@ -103,7 +103,7 @@ PLANTED = {
         "I5",
     ),
     "I6 sent without a call": (
-        """DELETE FROM attempts WHERE notification_id = (SELECT id FROM settlements WHERE evidence = 'accepted')""",
+        "UPDATE settlements SET call_started_at = NULL, call_ended_at = NULL WHERE evidence = 'accepted'",
         "I6",
     ),
     "I6 accepted and failed": (

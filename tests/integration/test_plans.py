@@ -14,6 +14,7 @@ import pytest
 from notifier.settings import Settings
 from notifier.store import (
     acceptance,
+    attempts,
     deliveries,
     events,
     invariants,
@@ -126,6 +127,12 @@ HOT: dict[str, tuple[str, tuple[Any, ...], int]] = {
     "expired": (deliveries.EXPIRED, (KINDS, timedelta(seconds=30), "pause:provider:mock", SOME_IDS), 1_000),
     "take_over": (deliveries.TAKE_OVER, (*_CLAIM, SOME_IDS), 1_000),
     "settle": (results.SETTLE, _RESULTS, 1_000),
+    "settle_sent": (
+        results.SETTLE_SENT,
+        ("w1", SOME_IDS, [1] * 50, ["accepted"] * 50, ["m"] * 50, [1.0] * 50, [0.1] * 50, [1] * 50),
+        1_000,
+    ),
+    "calls": (attempts.OF_NOTIFICATIONS, (SOME_IDS,), 1_000),
     "put_back": (results.PUT_BACK, _RESULTS, 1_000),
     "release": (moves.RELEASE, (), 5_000),
     "cancel_scheduled": (moves.CANCEL_SCHEDULED, _CANCELS, 1_000),
@@ -149,11 +156,11 @@ HOT: dict[str, tuple[str, tuple[Any, ...], int]] = {
     "accept": (acceptance.WRITE, _ACCEPTED, 1_000),
     "invariant_0": (invariants.DOUBLED_OR_LOST, (), 50_000),
     "invariant_1": (invariants.PROMISED_AND_MISSING, (LAST_ID,), 45_000),
-    "invariant_2": (invariants.ACCEPTED_TWICE, (), 12_000),
+    "invariant_2": (invariants.ACCEPTED_TWICE, (), 20_000),
     "invariant_3": (invariants.CANCELED_AND_CALLED, (LAST_ID,), 12_000),
     "invariant_4": (invariants.OVERDUE_SENDS, (None, timedelta(seconds=20)), 1_100),
-    "invariant_5": (invariants.UNASKED, (), 60_000),
-    "invariant_6": (invariants.SENT_AND_RECORD_DIFFER, (LAST_ID,), 50_000),
+    "invariant_5": (invariants.UNASKED, (), 80_000),
+    "invariant_6": (invariants.SENT_AND_RECORD_DIFFER, (LAST_ID,), 80_000),
     "invariant_7": (
         invariants.OVERDUE_CLAIMS,
         (None, timedelta(seconds=31), timedelta(seconds=41), KINDS),

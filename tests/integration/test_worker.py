@@ -159,11 +159,13 @@ async def test_what_is_owed_is_sent_once_with_its_record(bench: Bench) -> None:
     [row] = await bench.work_off()
     assert told(row) == ("sent", None, 1)
     assert (row["evidence"], row["attempts"]) == ("accepted", 1)
-    assert row["decided_by"] == f"worker:{bench.runtime.process_id}"
+    assert (row["decided_by"], row["claimed_by"]) == ("worker", bench.runtime.process_id)
+    shown = await bench.rig.value("SELECT decided_by FROM notifications WHERE state = 'sent'")
+    assert shown == f"worker:{bench.runtime.process_id}"
     [mail] = await bench.mock.inbox()
     assert mail["id"] == row["provider_message_id"]
     assert await bench.mock.verdicts(bench.key("ada")) == ["accepted"]
-    [attempt] = await bench.rig.rows("SELECT *, finished_at - started_at AS took FROM attempts")
+    [attempt] = await bench.rig.rows("SELECT *, finished_at - started_at AS took FROM calls")
     assert (attempt["outcome"], attempt["generation"], attempt["user_id"]) == ("accepted", 1, "ada")
     assert timedelta(0) < attempt["took"] < timedelta(seconds=1)
 
@@ -206,7 +208,7 @@ async def test_a_broken_template_fails_its_own_rows_and_no_others(database_url: 
             ("bob", "followup"),
         }
         assert await bench.mock.verdicts(bench.key("bob")) == []
-        assert await bench.rig.value("SELECT count(*) FROM attempts") == 3
+        assert await bench.rig.value("SELECT count(*) FROM calls") == 3
 
 
 @pytest.mark.parametrize("why", ["broken", "unknown"])
@@ -372,7 +374,7 @@ async def test_attempts_without_an_answer_are_used_up(database_url: str, tmp_pat
         assert told(row) == ("uncertain", "attempts_exhausted", 3)
         assert row["attempts"] == 3
         assert len(await bench.calls()) == 3
-        assert {a["reason"] for a in await bench.rig.rows("SELECT reason FROM attempts")} == {"http_500"}
+        assert {a["reason"] for a in await bench.rig.rows("SELECT reason FROM calls")} == {"http_500"}
 
 
 async def test_the_first_doubt_is_the_last_call_when_the_window_is_too_short(database_url: str, tmp_path: Path) -> None:
@@ -397,7 +399,7 @@ async def test_refusals_go_on_for_so_long_and_use_no_attempt_up(
         [row] = await bench.work_off()
         assert told(row)[:2] == (ends, "gave_up_waiting")
         assert row["generation"] > 2 + doubt, "more tries than attempts"
-        calls = await bench.rig.rows("SELECT DISTINCT outcome, reason FROM attempts")
+        calls = await bench.rig.rows("SELECT DISTINCT outcome, reason FROM calls")
         assert calls == [{"outcome": "retry_later", "reason": "rate_limit_exceeded"}]
 
 
@@ -418,7 +420,7 @@ async def test_a_key_used_with_other_bytes_is_uncertain(bench: Bench) -> None:
     await bench.rig.accept(SIGNUP, "ada")
     [row] = await bench.work_off()
     assert told(row) == ("uncertain", "body_mismatch", 1)
-    [attempt] = await bench.rig.rows("SELECT outcome, reason FROM attempts")
+    [attempt] = await bench.rig.rows("SELECT outcome, reason FROM calls")
     assert attempt == {"outcome": "body_mismatch", "reason": "invalid_idempotent_request"}
 
 
@@ -429,7 +431,7 @@ async def test_a_provider_that_is_back_gets_what_it_was_owed(database_url: str, 
         async with bench.working():
 
             async def tried() -> bool:
-                return await bench.rig.value("SELECT count(*) FROM attempts") >= 2
+                return await bench.rig.value("SELECT count(*) FROM calls") >= 2
 
             await until(tried, "it was tried in vain")
             assert await bench.mock.delete("/api/faults") == 200
@@ -450,10 +452,10 @@ async def test_a_wrong_key_opens_the_breaker_and_ends_no_row(database_url: str, 
             await until(lambda: worker.breaker.is_open, "the breaker opens", deadline_s=5)
 
             async def asked_again() -> bool:
-                return await bench.rig.value("SELECT count(*) FROM attempts") >= 4
+                return await bench.rig.value("SELECT count(*) FROM calls") >= 4
 
             await until(asked_again, "one row asks whether it is mended", deadline_s=10)
-            assert await bench.rig.value("SELECT count(*) FROM attempts") == 4
+            assert await bench.rig.value("SELECT count(*) FROM calls") == 4
             assert await bench.rig.value("SELECT count(*) FROM settlements") == 0
             assert await bench.rig.value("SELECT max(attempts) FROM deliveries WHERE claimed_by IS NULL") == 0
             assert await bench.mock.delete("/api/faults") == 200
@@ -470,11 +472,11 @@ async def test_while_a_question_is_under_way_no_other_is_asked(bench: Bench) -> 
     async with bench.working() as worker:
         await until(lambda: worker.breaker.is_open, "the breaker opens", deadline_s=10)
         await until(lambda: observe.IN_HAND._value.get() == 0, "the first calls have ended", deadline_s=10)
-        first = await bench.rig.value("SELECT count(*) FROM attempts")
+        first = await bench.rig.value("SELECT count(*) FROM calls")
 
         async def asked_twice() -> bool:
             in_hand.append(observe.IN_HAND._value.get())
-            return await bench.rig.value("SELECT count(*) FROM attempts") >= first + 2
+            return await bench.rig.value("SELECT count(*) FROM calls") >= first + 2
 
         await until(asked_twice, "two questions were asked in vain", deadline_s=15)
         assert await bench.mock.delete("/api/faults") == 200
@@ -707,7 +709,7 @@ async def test_a_call_that_is_cut_by_a_stop_is_in_doubt(database_url: str, tmp_p
         async with bench.working():
             await bench.until_taken()
         failpoints.arm("")
-        [attempt] = await bench.rig.rows("SELECT outcome, reason FROM attempts")
+        [attempt] = await bench.rig.rows("SELECT outcome, reason FROM calls")
         assert attempt == {"outcome": "ambiguous", "reason": "cut_by_stop"}
         if family == "reject":
             [row] = await bench.rig.rows("SELECT * FROM deliveries")
