@@ -157,7 +157,7 @@ HOT: dict[str, tuple[str, tuple[Any, ...], int]] = {
     "invariant_0": (invariants.DOUBLED_OR_LOST, (), 50_000),
     "invariant_1": (invariants.PROMISED_AND_MISSING, (LAST_ID,), 45_000),
     "invariant_2": (invariants.ACCEPTED_TWICE, (), 20_000),
-    "invariant_3": (invariants.CANCELED_AND_CALLED, (LAST_ID,), 12_000),
+    "invariant_3": (invariants.CANCELED_AND_CALLED, (LAST_ID,), 20_000),
     "invariant_4": (invariants.OVERDUE_SENDS, (None, timedelta(seconds=20)), 1_100),
     "invariant_5": (invariants.UNASKED, (), 80_000),
     "invariant_6": (invariants.SENT_AND_RECORD_DIFFER, (LAST_ID,), 80_000),
