@@ -109,6 +109,9 @@ class Settings(BaseSettings):
     # Work and time
     workers: int = Field(2, ge=0, le=64, description="worker processes under `run`")
     worker_concurrency: int = Field(50, ge=1, le=2_000, description="calls in hand per worker")
+    batch_max: int = Field(
+        1, ge=1, le=100, description="mails in one call, where the provider takes several; 1: one each"
+    )
     claim_ttl_s: Seconds = Field(30, description="how long a claim lasts, on the database's clock")
     provider_timeout_s: Seconds = Field(
         10, description="one call to the whole answer; by SMTP: up to the dot, and as long again for the answer to it"
@@ -255,6 +258,16 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"NOTIFIER_CLOCK=virtual must not be used with NOTIFIER_PROVIDER={self.provider}: "
                 "moved time would mail real people"
+            )
+        if self.batch_max > 1 and self.provider != "mock":
+            raise ValueError(
+                f"NOTIFIER_BATCH_MAX ({self.batch_max}) must be 1 with NOTIFIER_PROVIDER={self.provider}: "
+                "it takes one mail in a call"
+            )
+        if self.batch_max > 1 and self.mock_family is Family.NONE:
+            raise ValueError(
+                f"NOTIFIER_BATCH_MAX ({self.batch_max}) must be 1 with NOTIFIER_MOCK_FAMILY=none: without keys nobody "
+                "can ask again about a whole batch"
             )
         if self.only_to is not None and not self.only_to:
             raise ValueError("NOTIFIER_ONLY_TO is empty: name at least one pattern, or unset it to allow everybody")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class Family(enum.StrEnum):
@@ -106,12 +106,14 @@ class Traits:
 
     `account` names provider and account without a secret, e.g. "mock:1f0c…": a message in doubt is only ever
     repeated where it was first tried. `window`: how long a key is surely remembered, counted from the first call.
+    `batch_max`: how many mails one call takes under one key; 1 where there is no such call.
     """
 
     name: str
     account: str
     family: Family
     window: timedelta
+    batch_max: int = 1
 
     @property
     def has_keys(self) -> bool:
@@ -150,4 +152,23 @@ class Provider(Protocol):
 
     async def close(self) -> None:
         """Let go of connections."""
+        ...
+
+
+@runtime_checkable
+class BatchProvider(Provider, Protocol):
+    """A way out that takes several mails in one call: all of them or none."""
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        key: str,
+        contexts: Sequence[Mapping[str, str]],
+        hand_over: HandOver | None = None,
+        written: Written | None = None,
+    ) -> list[Outcome] | None:
+        """Make one call, at most, as `send` does; an outcome for each message, in their order.
+
+        The outcomes are of one sort, and differ only in how the provider names the messages.
+        """
         ...

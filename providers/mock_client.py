@@ -6,8 +6,8 @@ import asyncio
 import hashlib
 import json
 import string
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from urllib.parse import quote, urlsplit
@@ -17,15 +17,17 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
 
 from providers.base import Ambiguous, Family, HandOver, Message, Outcome, RetryLater, Traits, Written
-from providers.resend_answers import Answer, classify
+from providers.resend_answers import Answer, classify, classify_batch
 
 ANSWER_BYTES_MAX = 65_536
+BATCH_MAX = 100  # what POST /emails/batch takes
 CONTEXT_HEADERS = {
     "worker": "X-Notifier-Worker",
     "generation": "X-Notifier-Generation",
     "user": "X-Notifier-User",
     "kind": "X-Notifier-Kind",
 }
+OF_A_MAIL = ("user", "kind")
 _PLAIN = string.punctuation.replace("%", "")  # all visible ASCII beside letters and digits, which quote() keeps anyway
 
 
@@ -49,7 +51,8 @@ class MockProvider:
         account = hashlib.sha256(api_key.encode()).hexdigest()[:12]
         # What was called without a key must never be repeated under one: the provider has not seen it.
         name = "mock" if family is not Family.NONE else "mock-keyless"
-        self._traits = Traits("mock", f"{name}:{account}", family, window)
+        batch_max = BATCH_MAX if family is not Family.NONE else 1  # a batch in doubt can only be asked about by its key
+        self._traits = Traits("mock", f"{name}:{account}", family, window, batch_max)
         self._url = f"{base_url}/emails"
         self._headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
         self._timeout_s = timeout_s
@@ -74,25 +77,60 @@ class MockProvider:
 
         A failure before the request starts to go out is certain (nothing was taken), a later one a doubt.
         """
+        answer = await self._send(self._url, _document(message), self._call_headers(key, context), hand_over, written)
+        return classify(answer, datetime.now(UTC)) if isinstance(answer, Answer) else answer
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        key: str,
+        contexts: Sequence[Mapping[str, str]],
+        hand_over: HandOver | None = None,
+        written: Written | None = None,
+    ) -> list[Outcome] | None:
+        """Make one call for all; see `send`. Whose each mail is stands with it, as the call has one head for all."""
+        mails = [
+            _document(replace(message, headers={**message.headers, **_context_headers(context, OF_A_MAIL)}))
+            for message, context in zip(messages, contexts, strict=True)
+        ]
+        generations = {context.get("generation") for context in contexts}
+        of_all = {name: contexts[0][name] for name in ("worker", "generation") if name in contexts[0]}
+        if len(generations) > 1:
+            del of_all["generation"]
+        answer = await self._send(f"{self._url}/batch", mails, self._call_headers(key, of_all), hand_over, written)
+        if answer is None:
+            return None
+        if isinstance(answer, Answer):
+            return classify_batch(answer, len(messages), datetime.now(UTC))
+        return [answer] * len(messages)
+
+    async def _send(
+        self,
+        url: str,
+        document: object,
+        headers: Mapping[str, str],
+        hand_over: HandOver | None,
+        written: Written | None,
+    ) -> Answer | Outcome | None:
+        """Make one call: what came back, or what it means that nothing did."""
         if self._closed:
             return RetryLater("client_closed", answered=False)
         if hand_over is not None and not await hand_over():
             return None
         call = _Call(written)
+        answer: Answer | Outcome
         try:
             async with asyncio.timeout(self._timeout_s):
-                answer = await self._post(call, _serialise(message), self._call_headers(key, context))
+                answer = await self._post(url, call, _serialise(document), headers)
         except TimeoutError:
-            outcome: Outcome = call.broken("timeout", "connect_timeout")
+            answer = call.broken("timeout", "connect_timeout")
         except (aiohttp.ClientConnectionError, OSError):
-            outcome = call.broken("disconnected", "connect_failed")
+            answer = call.broken("disconnected", "connect_failed")
         except (aiohttp.ClientError, ValueError):
-            outcome = call.broken("unreadable_answer", "connect_failed")
-        else:
-            outcome = classify(answer, datetime.now(UTC))
+            answer = call.broken("unreadable_answer", "connect_failed")
         if call.callers_error is not None:
             raise call.callers_error
-        return outcome
+        return answer
 
     async def close(self) -> None:
         """Let go of connections; a call still under way ends in doubt."""
@@ -101,10 +139,10 @@ class MockProvider:
         if session is not None:
             await session.close()
 
-    async def _post(self, call: _Call, body: bytes, headers: Mapping[str, str]) -> Answer:
+    async def _post(self, url: str, call: _Call, body: bytes, headers: Mapping[str, str]) -> Answer:
         request_body = _Body(body, call)
         async with self._open().post(
-            self._url, data=request_body, headers=headers, allow_redirects=False, trace_request_ctx=call
+            url, data=request_body, headers=headers, allow_redirects=False, trace_request_ctx=call
         ) as response:
             await request_body.done.wait()
             answer_headers = {name.lower(): value for name, value in response.headers.items()}
@@ -129,10 +167,16 @@ class MockProvider:
         headers = dict(self._headers)
         if self._traits.has_keys:
             headers["Idempotency-Key"] = key
-        for name, header in CONTEXT_HEADERS.items():
-            if name in context:
-                headers[header] = quote(context[name], safe=_PLAIN, errors="surrogatepass")
-        return headers
+        return headers | _context_headers(context, CONTEXT_HEADERS)
+
+
+def _context_headers(context: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """Who sends what, percent-encoded."""
+    return {
+        CONTEXT_HEADERS[name]: quote(context[name], safe=_PLAIN, errors="surrogatepass")
+        for name in names
+        if name in context
+    }
 
 
 @dataclass(slots=True)
@@ -220,8 +264,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes | None:
     return body
 
 
-def _serialise(message: Message) -> bytes:
-    """The body's bytes: a pure function of the message, so that a repeat is byte for byte the same."""
+def _document(message: Message) -> dict[str, object]:
     body: dict[str, object] = {"from": message.sender, "to": [message.to], "subject": message.subject}
     if message.html:
         body["html"] = message.html
@@ -231,4 +274,9 @@ def _serialise(message: Message) -> bytes:
         body["headers"] = dict(message.headers)
     if message.tags:
         body["tags"] = [{"name": name, "value": value} for name, value in message.tags.items()]
-    return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    return body
+
+
+def _serialise(document: object) -> bytes:
+    """The body's bytes: a pure function of its messages, so that a repeat is byte for byte the same."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()

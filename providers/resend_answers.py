@@ -62,6 +62,24 @@ def classify(answer: Answer, now: datetime) -> Outcome:
             return ConfigError(f"http_{status}", wait)
 
 
+def classify_batch(answer: Answer, size: int, now: datetime) -> list[Outcome]:
+    """Read the answer to a call for `size` mails: one outcome for each, all of one sort."""
+    content = _content(answer.body)
+    if answer.status == 200:
+        data = content.get("data")
+        items = data if isinstance(data, list) else []
+        ids = [_id(item.get("id")) if isinstance(item, dict) else None for item in items]
+        if len(ids) != size or None in ids:
+            return [Ambiguous("unreadable_answer")] * size
+        return [Accepted(message_id) for message_id in ids]
+    outcome = classify(answer, now)
+    if isinstance(outcome, Duplicate):
+        known = content.get("original_ids")
+        originals = known if isinstance(known, list) and len(known) == size else [None] * size
+        return [Duplicate(_id(original)) for original in originals]
+    return [outcome] * size
+
+
 def _conflict(name: str, content: Mapping[str, object], wait: timedelta) -> Outcome:
     match name:
         case "duplicate_idempotency_key":

@@ -118,10 +118,13 @@ def _check(settings: Settings, advance_s: float) -> None:
 
 
 def _told(settings: Settings, at: datetime, ahead: timedelta, dry_run: bool, list_max: int | None) -> Told:
+    from notifier.domain.restore import SEVERAL_ACCOUNTS
     from notifier.restore import Told
     from notifier.runtime import way_out
 
     traits = way_out(settings).traits
+    if settings.batch_max > 1:  # which mails went together, and under which key, is lost with the lost time
+        return Told(at, SEVERAL_ACCOUNTS, None, ahead, ACTOR, dry_run, list_max)
     repeatable_for = traits.window - timedelta(seconds=settings.claim_ttl_s) if traits.has_keys else None
     return Told(at, traits.account, repeatable_for, ahead, ACTOR, dry_run, list_max)
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 REASON_RESTORED = "restored"
 EARLY = timedelta(minutes=5)  # so much may clocks be apart, or a time be given too late
-SEVERAL_ACCOUNTS = "several"  # no account is called so: nothing is ever repeated there
+SEVERAL_ACCOUNTS = "several"  # accounts, or keys: no account is called so, and nothing is ever repeated there
 
 
 @dataclass(frozen=True, slots=True)

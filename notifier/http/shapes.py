@@ -63,7 +63,9 @@ def notification_document(context: Context, row: Notification, calls: Sequence[A
         "doubt_since": iso(row.doubt_since),
         "safe_retry_until": iso(safe_until),
         "provider": row.provider,
-        "provider_key": provider_key(context.runtime.namespace, row.user_id, row.kind, row.resend_number),
+        "provider_key": str(row.batch_id)
+        if row.batch_id
+        else provider_key(context.runtime.namespace, row.user_id, row.kind, row.resend_number),
         "resend_number": row.resend_number,
         "provider_message_id": row.provider_message_id,
         "evidence": row.evidence,

@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from notifier.store.database import Connection, Row
+
+CLAIM_MAX = 500  # rows that one claim takes at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,11 @@ class Claimant:
     provider: str  # name, as switches say it
     account: str
     has_keys: bool
+    batch_max: int = 1  # mails in one call of the provider; 1: none goes in a batch
+
+    def __post_init__(self) -> None:
+        """A batch in doubt can only be asked about by its key."""
+        assert self.batch_max == 1 or self.has_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,7 @@ class Claim:
     recovered: bool
     restored: bool
     called_off_by: str | None  # type of the event that stops it; looked for only where a restore put it in doubt
+    batch_id: UUID | None = None  # the call it goes in: with all that carry the same, under this as the key
 
     @property
     def in_doubt(self) -> bool:
@@ -104,41 +112,54 @@ _KIND_NOT_HELD = """
     NOT EXISTS (SELECT FROM switches w WHERE w.name = 'pause:' || {kind} AND w.expires_at > notifier.now())
 """
 
-# One LATERAL per kind on (kind, next attempt): a million rows of a paused or unknown kind cost nothing.
+# One LATERAL per kind on (kind, next attempt): a million rows of a paused or unknown kind cost nothing. Batches are
+# made of neighbours by id, and named with the claim: who is in which is written here, once, and never changes.
 CLAIM = f"""
-    WITH c AS (
+    WITH r AS MATERIALIZED (
+        SELECT r.id
+          FROM unnest($5::text[]) AS k (kind),
+               LATERAL (SELECT x.id FROM deliveries x
+                         WHERE x.kind_name = k.kind AND x.claimed_by IS NULL
+                           AND x.next_attempt_at <= notifier.now() AND x.batch_id IS NULL
+                         ORDER BY x.next_attempt_at, x.id
+                         LIMIT 500                 -- literal: a parameter turns the plan into a full scan
+                           FOR UPDATE SKIP LOCKED) AS r
+         WHERE {_NOT_HELD} AND {_KIND_NOT_HELD.format(kind="k.kind")}
+         LIMIT $8),
+    n AS MATERIALIZED (
+        SELECT count(*) AS number,
+               array_agg(r.id ORDER BY r.id) FILTER (WHERE r.place > 1 AND r.place % $10::int = 1) AS edges
+          FROM (SELECT r.id, row_number() OVER (ORDER BY r.id) AS place FROM r WHERE $9::uuid[] IS NOT NULL) AS r),
+    c AS (
         UPDATE deliveries AS d
-           SET {_CLAIM_SET.format(doubt="d.doubt_since")}
-         WHERE d.id = ANY (ARRAY (
-                   SELECT r.id
-                     FROM unnest($5::text[]) AS k (kind),
-                          LATERAL (SELECT x.id FROM deliveries x
-                                    WHERE x.kind_name = k.kind AND x.claimed_by IS NULL
-                                      AND x.next_attempt_at <= notifier.now() AND x.batch_id IS NULL
-                                    ORDER BY x.next_attempt_at, x.id
-                                    LIMIT 500                 -- literal: a parameter turns the plan into a full scan
-                                      FOR UPDATE SKIP LOCKED) AS r
-                    WHERE {_NOT_HELD} AND {_KIND_NOT_HELD.format(kind="k.kind")}
-                    LIMIT $8))
+           SET {_CLAIM_SET.format(doubt="d.doubt_since")},
+               batch_id = CASE WHEN (SELECT number FROM n) > 1 AND NOT d.alone AND d.doubt_since IS NULL
+                               THEN ($9::uuid[])[1 + coalesce(width_bucket(d.id, (SELECT edges FROM n)), 0)] END
+         WHERE d.id = ANY (ARRAY (SELECT r.id FROM r))
         RETURNING d.*)
     {_CLAIM_READ}
 """  # noqa: S608 - constants of ours
 
 
 async def claim(conn: Connection, claimant: Claimant, kinds: Sequence[str], limit: int) -> list[Claim]:
-    """Claim up to `limit` due rows of `kinds` (in this order of preference) that nobody holds and no switch pauses."""
-    rows = await conn.fetch(CLAIM, *_claim_arguments(claimant, kinds), limit)
+    """Claim up to `limit` due rows of `kinds` (in this order of preference) that nobody holds and no switch pauses.
+
+    Two or more that are not in doubt go in batches of up to `batch_max`.
+    """
+    size = claimant.batch_max
+    names = [uuid4() for _ in range(-(-min(limit, CLAIM_MAX) // size))] if size > 1 else None
+    rows = await conn.fetch(CLAIM, *_claim_arguments(claimant, kinds), min(limit, CLAIM_MAX), names, size)
     return [_claim(row, recovered=False) for row in rows]
 
 
 EXPIRED = f"""
-    SELECT d.id, d.claimed_by, d.claim_expires_at <= now() - $2::interval AS overdue
+    SELECT d.id, d.batch_id, d.claimed_by, d.claim_expires_at <= now() - $2::interval AS overdue
       FROM deliveries d
      WHERE d.claimed_by IS NOT NULL AND d.claim_expires_at <= now() AND d.kind_name = ANY ($1::text[])
-       AND d.batch_id IS NULL AND d.id <> ALL ($4::uuid[])
+       AND d.id <> ALL ($4::uuid[])
        AND NOT EXISTS (SELECT FROM switches w WHERE w.name IN ('pause', $3) AND w.expires_at > notifier.now())
        AND {_KIND_NOT_HELD.format(kind="d.kind_name")}
-     ORDER BY d.claim_expires_at LIMIT 100
+     ORDER BY d.claim_expires_at LIMIT 500
 """  # noqa: S608 - constants of ours
 
 
@@ -147,15 +168,21 @@ class Expired:
     """A row whose claim ran out. `overdue`: by more than one further claim time, so no lease saves it."""
 
     id: UUID
+    batch_id: UUID | None
     claimed_by: str
     overdue: bool
 
+    @property
+    def lease(self) -> UUID:
+        """What its owner keeps a lease on: the batch, where it is in one."""
+        return self.batch_id or self.id
+
 
 async def expired(conn: Connection, claimant: Claimant, but: Sequence[UUID] = ()) -> list[Expired]:
-    """Up to 100 rows whose claim ran out, the longest first, leaving out `but`. A look only: take_over decides."""
+    """Up to 500 rows whose claim ran out, the longest first, leaving out `but`. A look only: take_over decides."""
     pause = f"pause:provider:{claimant.provider}"
     rows = await conn.fetch(EXPIRED, list(claimant.templates), claimant.ttl, pause, list(but))
-    return [Expired(row["id"], row["claimed_by"], row["overdue"]) for row in rows]
+    return [Expired(row["id"], row["batch_id"], row["claimed_by"], row["overdue"]) for row in rows]
 
 
 # A claim that ran out while the provider might have been called leaves doubt, dated from that claim.
@@ -167,7 +194,7 @@ TAKE_OVER = f"""
                {_CLAIM_SET.format(doubt=f"({_TAKEN_DOUBT})")}
          WHERE d.id = ANY (ARRAY (
                    SELECT x.id FROM deliveries x
-                    WHERE x.id = ANY ($8::uuid[]) AND num_nulls(x.claimed_by) = 0
+                    WHERE x.id = ANY ($8::uuid[]) AND num_nulls(x.claimed_by) = 0 AND num_nulls(x.batch_id) = 1
                       AND x.claim_expires_at <= now() AND x.kind_name = ANY ($5::text[])
                       AND {_NOT_HELD} AND {_KIND_NOT_HELD.format(kind="x.kind_name")}
                     ORDER BY x.id
@@ -181,6 +208,58 @@ async def take_over(conn: Connection, claimant: Claimant, kinds: Sequence[str], 
     """Claim those of `ids` whose claim is still expired; each comes in doubt if its owner may have been calling."""
     rows = await conn.fetch(TAKE_OVER, *_claim_arguments(claimant, kinds), sorted(ids))
     return [_claim(row, recovered=True) for row in rows]
+
+
+DUE_BATCHES = f"""
+    SELECT DISTINCT d.batch_id
+      FROM deliveries d
+     WHERE d.batch_id IS NOT NULL AND d.claimed_by IS NULL AND d.next_attempt_at <= notifier.now()
+       AND d.kind_name = ANY ($1::text[])
+       AND NOT EXISTS (SELECT FROM switches w WHERE w.name IN ('pause', $2) AND w.expires_at > notifier.now())
+       AND {_KIND_NOT_HELD.format(kind="d.kind_name")}
+     LIMIT 20
+"""  # noqa: S608 - constants of ours
+
+
+async def due_batches(conn: Connection, claimant: Claimant) -> list[UUID]:
+    """Up to 20 batches in doubt whose next attempt is due. A look only: take_over_batches decides."""
+    pause = f"pause:provider:{claimant.provider}"
+    return [row["batch_id"] for row in await conn.fetch(DUE_BATCHES, list(claimant.templates), pause)]
+
+
+# A batch is claimed whole or not at all: its members were claimed in one statement, and wherever they go they go
+# together. No SKIP LOCKED: a member that somebody just holds would be left behind, and the others be another call.
+TAKE_OVER_BATCHES = f"""
+    WITH m AS MATERIALIZED (
+        SELECT x.id, x.batch_id,
+               coalesce(x.claim_expires_at <= now(), x.next_attempt_at <= notifier.now())
+               AND x.kind_name = ANY ($5::text[])
+               AND {_NOT_HELD} AND {_KIND_NOT_HELD.format(kind="x.kind_name")} AS ready
+          FROM deliveries x
+         WHERE x.id = ANY (ARRAY (
+                   SELECT y.id FROM deliveries y WHERE y.batch_id = ANY ($8::uuid[]) AND y.claimed_by IS NULL
+                    UNION ALL
+                   SELECT y.id FROM deliveries y WHERE y.claimed_by IS NOT NULL AND y.batch_id = ANY ($8::uuid[])))
+         ORDER BY x.id
+           FOR UPDATE),
+    c AS (
+        UPDATE deliveries AS d
+           SET doubt_since = {_TAKEN_DOUBT},
+               {_CLAIM_SET.format(doubt=f"({_TAKEN_DOUBT})")}
+         WHERE d.id = ANY (ARRAY (
+                   SELECT m.id FROM m
+                    WHERE m.batch_id IN (SELECT w.batch_id FROM m AS w GROUP BY w.batch_id HAVING bool_and(w.ready))))
+        RETURNING d.*)
+    {_CLAIM_READ}
+"""  # noqa: S608 - constants of ours
+
+
+async def take_over_batches(
+    conn: Connection, claimant: Claimant, kinds: Sequence[str], batches: Sequence[UUID]
+) -> list[Claim]:
+    """Claim those of `batches` that are expired or due as a whole, all their members; others are left alone."""
+    rows = await conn.fetch(TAKE_OVER_BATCHES, *_claim_arguments(claimant, kinds), sorted(batches))
+    return [_claim(row, recovered=row["generation"] > 1) for row in rows]
 
 
 def _claim_arguments(claimant: Claimant, kinds: Sequence[str]) -> tuple[Any, ...]:
@@ -220,6 +299,7 @@ def _claim(row: Row, *, recovered: bool) -> Claim:
         recovered=recovered,
         restored=row["restored"],
         called_off_by=row["called_off_by"],
+        batch_id=row["batch_id"],
     )
 
 
@@ -236,10 +316,12 @@ async def begin(conn: Connection, claim: Claim, worker: str) -> bool:
     return await conn.fetchval(BEGIN_CALL, claim.id, claim.generation, worker) is not None
 
 
-# The mark is on the row itself, so that a claim that ends at this moment finds it however it reads.
+# The mark is on the row itself, so that a claim that ends at this moment finds it however it reads. It leaves its
+# batch, which may have to wait for long: nothing is ever called for it again.
 FORGET = """
     UPDATE deliveries
        SET erased = true,
+           batch_id = CASE WHEN claimed_by IS NULL THEN NULL ELSE batch_id END,
            recipient = CASE WHEN claimed_by IS NULL THEN NULL ELSE recipient END,
            locale = CASE WHEN claimed_by IS NULL THEN NULL ELSE locale END,
            next_attempt_at = least(next_attempt_at, notifier.now())

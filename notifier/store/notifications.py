@@ -42,6 +42,7 @@ class Notification:
     settled_at: datetime | None
     cancel_on: tuple[str, ...]
     cancel_from: datetime
+    batch_id: UUID | None
 
     @property
     def sent_at(self) -> datetime | None:
@@ -66,7 +67,8 @@ _FULL = """
     coalesce(t.provider, d.provider) AS provider,
     coalesce(t.claimed_by, d.claimed_by) AS claimed_by,
     coalesce(t.claimed_at, d.claimed_at) AS claimed_at,
-    d.claim_expires_at, d.next_attempt_at
+    d.claim_expires_at, d.next_attempt_at,
+    coalesce(t.batch_id, d.batch_id) AS batch_id
 """
 _PLACES = """
     LEFT JOIN LATERAL (SELECT * FROM settlements x WHERE x.id = o.id LIMIT 1) AS t ON true
@@ -220,4 +222,5 @@ def _notification(row: Row) -> Notification:
         settled_at=row["settled_at"],
         cancel_on=tuple(row["cancel_on"]),
         cancel_from=row["cancel_from"],
+        batch_id=row["batch_id"],
     )

@@ -67,7 +67,8 @@ RETRY_OWED = """
     INSERT INTO deliveries (id, user_id, kind, next_attempt_at, generation, resend_number, doubt_since, provider,
                             reason)
     SELECT m.id, m.user_id, m.kind, notifier.now(), m.generation + 1, m.resend_number + $4::int,
-           lost.at, CASE WHEN lost.at IS NOT NULL THEN coalesce(m.provider, lost.account) END,
+           lost.at, CASE WHEN lost.account = 'several' THEN lost.account
+                         WHEN lost.at IS NOT NULL THEN coalesce(m.provider, lost.account) END,
            CASE WHEN lost.at IS NOT NULL THEN 'restored' END
       FROM m LEFT JOIN lost ON true
     RETURNING id

@@ -62,10 +62,11 @@ async def record(conn: Connection, at: datetime, events_from: datetime, account:
 
 
 # A row that names an account keeps it, although a later attempt may have gone elsewhere: then it is never repeated.
+# Where its call may have gone under a key that is lost, only what was in doubt already is sure to have kept its own.
 DOUBT_OPEN = """
     UPDATE deliveries AS d
        SET doubt_since = least(d.doubt_since, CASE WHEN d.calling THEN d.claimed_at END, $1::timestamptz),
-           provider = coalesce(d.provider, $2),
+           provider = CASE WHEN $2 = 'several' AND d.doubt_since IS NULL THEN $2 ELSE coalesce(d.provider, $2) END,
            reason = 'restored'
 """
 

@@ -28,20 +28,24 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What is to be written for one claim: where it goes, and the call it came from, if one was made."""
+    """What is to be written for one claim: where it goes, and the call it came from, if one was made.
+
+    `alone`: from now on it goes in no batch.
+    """
 
     claim: Claim
     settlement: Settlement
     call: Call | None
     decided_by: str
+    alone: bool = False
 
 
 _RESULT_COLUMNS = """
     unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::boolean[], $7::text[], $8::text[], $9::text[],
            $10::timestamptz[], $11::text[], $12::int[], $13::text[], $14::text[], $15::float8[], $16::float8[],
-           $17::interval[], $18::boolean[], $19::text[])
-        AS t (id, g, state, reason, doubt, evidence, message_id, decided_by,
-              claimed_at, provider, resend_number, outcome, user_id, began_ago_s, took_s, wait, counted, call_reason)
+           $17::interval[], $18::boolean[], $19::text[], $20::boolean[])
+        AS t (id, g, state, reason, doubt, evidence, message_id, decided_by, claimed_at, provider, resend_number,
+              outcome, user_id, began_ago_s, took_s, wait, counted, call_reason, alone)
 """
 # The attempt is a fact and is recorded whoever owns the row now; a repeat of this statement records it once.
 # Its times are reckoned from the statement's begin, so that no call seems to end after the end it led to.
@@ -108,6 +112,7 @@ SETTLE = f"""
       FROM s, LATERAL (SELECT o.taken_at FROM outbox o WHERE o.id = s.id LIMIT 1) AS o
 """  # noqa: S608 - constants of ours
 
+# A batch is dissolved by what goes back without doubt: then its call surely took nothing, or was never made.
 # `restored` stays, whatever a later attempt met: it says that a claim has to look for an event that stops the row.
 PUT_BACK = f"""
     WITH t AS MATERIALIZED (SELECT * FROM {_RESULT_COLUMNS}),
@@ -117,6 +122,8 @@ PUT_BACK = f"""
            attempts = CASE WHEN t.counted THEN d.attempts ELSE greatest(d.attempts - 1, 0) END,
            waits = CASE WHEN t.counted OR t.outcome IS NULL THEN d.waits ELSE d.waits + 1 END,
            doubt_since = CASE WHEN t.doubt THEN coalesce(d.doubt_since, d.claimed_at) ELSE d.doubt_since END,
+           batch_id = CASE WHEN t.doubt OR d.doubt_since IS NOT NULL THEN d.batch_id END,
+           alone = d.alone OR t.alone,
            next_attempt_at = CASE WHEN t.wait > interval '0' AND NOT d.erased
                                   THEN notifier.now() + t.wait ELSE d.next_attempt_at END,
            recipient = CASE WHEN d.erased THEN NULL ELSE d.recipient END,
@@ -204,6 +211,7 @@ async def _write(conn: Connection, statement: str, worker: str, results: Sequenc
         [settlement.wait for settlement in settlements],
         [settlement.counted for settlement in settlements],
         [call.reason if call else None for call in calls],
+        [result.alone for result in ordered],
     )
     return {row["id"]: row["open_s"] for row in rows}
 

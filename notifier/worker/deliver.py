@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import assert_never
@@ -28,14 +29,17 @@ from notifier.worker.breaker import Breaker
 from providers.base import (
     Accepted,
     Ambiguous,
+    BatchProvider,
     BodyMismatch,
     ConfigError,
     Duplicate,
+    HandOver,
     Message,
     Outcome,
     Provider,
     Rejected,
     RetryLater,
+    Written,
 )
 
 _DATABASE_ERRORS = (*RETRYABLE, *UNAVAILABLE)
@@ -88,11 +92,44 @@ class Deliverer:
         try:
             message = await self._render(claim)
         except TemplateBroken as error:
-            observe.log().error("template_broken", notification=str(claim.id), kind=claim.kind, error=str(error))
-            return self._result(claim, stopped_by_rule("template_error", claim.in_doubt, State.FAILED), None)
+            return self._broken(claim, error)
         except _DATABASE_ERRORS as error:
             return self._given_back(claim, error)
         return await self._call(held, message)
+
+    async def deliver_batch(
+        self, batch: Sequence[Held], settle_first: Callable[[Sequence[Result]], Awaitable[bool]]
+    ) -> list[Result]:
+        """Take the claims of one batch to their results, with one call at most.
+
+        Whoever takes the batch over repeats the call with all that still carry its name. So what is stopped here must
+        have left before the call: `settle_first` writes that, and says whether it could.
+        """
+        await reach(Point.WORKER_AFTER_CLAIM)
+        stopped = [(held, end) for held in batch if (end := self._last_step(held.claim)) is not None]
+        gone = {held.claim.id for held, _ in stopped}
+        ends = [self._result(held.claim, end, None) for held, end in stopped]
+        going = [held for held in batch if held.claim.id not in gone]
+        if not going or self._too_late_to_call(going[0]):
+            return ends + [self._result(held.claim, _NOT_BEGUN, None) for held in going]
+        messages: list[Message] = []
+        rest: list[Held] = []
+        for held in going:
+            try:
+                messages.append(await self._render(held.claim))
+            except TemplateBroken as error:
+                ends.append(self._broken(held.claim, error))
+            except _DATABASE_ERRORS as error:
+                return [*ends, *(self._given_back(held.claim, error) for held in going)]
+            else:
+                rest.append(held)
+        if ends and not await settle_first(ends):
+            return ends + [self._result(held.claim, _NOT_BEGUN, None) for held in rest]
+        return await self._call_batch(rest, messages) if rest else []
+
+    def _broken(self, claim: Claim, error: TemplateBroken) -> Result:
+        observe.log().error("template_broken", notification=str(claim.id), kind=claim.kind, error=str(error))
+        return self._result(claim, stopped_by_rule("template_error", claim.in_doubt, State.FAILED), None)
 
     def _given_back(self, claim: Claim, error: Exception) -> Result:
         """The database failed before anything was handed over: the claim goes back as it came."""
@@ -175,58 +212,100 @@ class Deliverer:
     async def _call(self, held: Held, message: Message) -> Result:
         claim = held.claim
         key = provider_key(self.runtime.namespace, claim.user_id, claim.kind, claim.resend_number)
-        context = {
+
+        async def send(hand_over: HandOver) -> list[Outcome] | None:
+            outcome = await self.provider.send(message, key, self._context(claim), hand_over, written=_armed_mid_send())
+            return None if outcome is None else [outcome]
+
+        [result] = await self._make_call([held], send)
+        return result
+
+    async def _call_batch(self, batch: Sequence[Held], messages: Sequence[Message]) -> list[Result]:
+        claims = [held.claim for held in batch]
+        contexts = [self._context(claim) for claim in claims]
+        provider = self.provider
+        assert isinstance(provider, BatchProvider)
+
+        async def send(hand_over: HandOver) -> list[Outcome] | None:
+            key = str(claims[0].batch_id)
+            return await provider.send_batch(messages, key, contexts, hand_over, written=_armed_mid_send())
+
+        results = await self._make_call(batch, send)
+        if any(result.settlement.doubt or result.call is None for result in results):
+            return results
+        # Refused, and certainly so: one of them may be at fault for all, so each is asked about by itself.
+        return [_alone(result) if result.settlement.state is State.FAILED else result for result in results]
+
+    def _context(self, claim: Claim) -> dict[str, str]:
+        return {
             "worker": self.runtime.process_id,
             "generation": str(claim.generation),
             "user": claim.user_id,
             "kind": claim.kind,
         }
+
+    async def _make_call(
+        self, group: Sequence[Held], send: Callable[[HandOver], Awaitable[list[Outcome] | None]]
+    ) -> list[Result]:
+        """Make the one call for these claims, which share their time, and read what it means for each."""
         handed_over, began = False, boot_clock()
 
         async def hand_over() -> bool:
             nonlocal handed_over, began
             asked = boot_clock()
-            handed_over = await self._hand_over(held)
+            handed_over = await self._hand_over(group[0])
             began += boot_clock() - asked  # our own time is not the provider's
             return handed_over
 
-        outcome: Outcome | None
+        outcomes: list[Outcome] | None
         try:
-            outcome = await self.provider.send(
-                message, key, context, hand_over, written=_mid_send if is_armed(Point.WORKER_MID_SEND) else None
-            )
+            outcomes = await send(hand_over)
         except asyncio.CancelledError:  # the grace time of a stop is over: the provider may have taken it
-            outcome = Ambiguous("cut_by_stop") if handed_over else None
+            outcomes = [Ambiguous("cut_by_stop")] * len(group) if handed_over else None
         except _DATABASE_ERRORS as error:
             if handed_over:
                 raise  # not ours to read: the claim runs out and comes back in doubt
-            return self._given_back(claim, error)
-        if outcome is None:
-            return self._result(claim, _NOT_BEGUN, None)
+            return [self._given_back(held.claim, error) for held in group]
+        if outcomes is None:
+            return [self._result(held.claim, _NOT_BEGUN, None) for held in group]
         ended = boot_clock()
         await reach(Point.WORKER_AFTER_SEND)
-        self.breaker.note(outcome, time.monotonic())
-        observe.ATTEMPTS.labels(self.provider.traits.name, outcome_name(outcome)).inc()
+        name = outcome_name(outcomes[0])
+        self.breaker.note(outcomes[0], time.monotonic())
+        observe.ATTEMPTS.labels(self.provider.traits.name, name).inc(len(group))
         observe.PROVIDER_SECONDS.observe(ended - began)
-        settlement = settle(
-            outcome,
-            policy=self.policy,
-            attempt=claim.attempts,
-            waits=claim.waits,
-            doubt=claim.in_doubt,
-            may_repeat=self._may_repeat(claim, took_s=boot_clock() - self._claimed_at(held)),
-            given_up_waiting=claim.open_for_s > self.runtime.settings.give_up_after_s,
-            jitter=random.random(),
-            probe=held.probe,
-        )
-        call = Call(
-            outcome_name(outcome),
-            getattr(outcome, "reason", None),
-            getattr(outcome, "message_id", None),
-            began=began,
-            took_s=ended - began,
-        )
-        return self._result(claim, settlement, call)
+        return self._read(group, outcomes, began=began, took_s=ended - began)
+
+    def _read(self, group: Sequence[Held], outcomes: Sequence[Outcome], *, began: float, took_s: float) -> list[Result]:
+        """What the outcomes of one call mean. Claims of one batch share their fate, so they are judged by the worst."""
+        claims = [held.claim for held in group]
+        may_repeat = all(self._may_repeat(held.claim, boot_clock() - self._claimed_at(held)) for held in group)
+        jitter = random.random()
+
+        def judged(outcome: Outcome) -> Settlement:
+            return settle(
+                outcome,
+                policy=self.policy,
+                attempt=max(claim.attempts for claim in claims),
+                waits=max(claim.waits for claim in claims),
+                doubt=any(claim.in_doubt for claim in claims),
+                may_repeat=may_repeat,
+                given_up_waiting=any(claim.open_for_s > self.runtime.settings.give_up_after_s for claim in claims),
+                jitter=jitter,
+                probe=group[0].probe,
+            )
+
+        results = []
+        for claim, outcome in zip(claims, outcomes, strict=True):
+            call = Call(
+                outcome_name(outcome),
+                getattr(outcome, "reason", None),
+                getattr(outcome, "message_id", None),
+                began=began,
+                took_s=took_s,
+            )
+            results.append(self._result(claim, judged(outcome), call))
+        return results
 
     def _claimed_at(self, held: Held) -> float:
         return held.until - self.runtime.settings.claim_ttl_s
@@ -234,6 +313,15 @@ class Deliverer:
     def _result(self, claim: Claim, settlement: Settlement, call: Call | None) -> Result:
         decided_by = f"worker:{self.runtime.process_id}" if call else f"rule:{settlement.reason}"
         return Result(claim, settlement, call, decided_by)
+
+
+def _alone(result: Result) -> Result:
+    settlement = Settlement(State.PENDING, result.settlement.reason, doubt=False, counted=False)
+    return replace(result, settlement=settlement, alone=True)
+
+
+def _armed_mid_send() -> Written | None:
+    return _mid_send if is_armed(Point.WORKER_MID_SEND) else None
 
 
 async def _mid_send() -> None:

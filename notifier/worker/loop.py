@@ -18,6 +18,7 @@ from notifier.side_door import side_door
 from notifier.store import deliveries
 from notifier.store.database import RETRYABLE, UNAVAILABLE, Connection
 from notifier.store.deliveries import Claim, Claimant
+from notifier.store.results import Result
 from notifier.worker.breaker import Breaker
 from notifier.worker.deliver import Deliverer, Held
 from notifier.worker.settling import Settler
@@ -57,7 +58,21 @@ class Worker:
             provider=traits.name,
             account=traits.account,
             has_keys=traits.has_keys,
+            batch_max=self.batch_max,
         )
+
+    @property
+    def batch_max(self) -> int:
+        """How many mails go in one call. Who may only mail some addresses looks at each by itself."""
+        settings = self.runtime.settings
+        if settings.only_to is not None:
+            return 1
+        return min(settings.batch_max, self.provider.traits.batch_max)
+
+    @property
+    def slots(self) -> int:
+        """How many claims may be in hand: so many calls, each with all the mails it takes."""
+        return self.runtime.settings.slots * self.batch_max
 
     async def run(self) -> None:
         """Work until told to stop, then drain."""
@@ -87,8 +102,10 @@ class Worker:
 
     async def _claim_once(self) -> bool:
         """Claim what the slots allow and start delivering. Returns whether there is likely more to claim now."""
-        free = self.runtime.settings.slots - len(self._held)
-        limit = self.breaker.allowance(free, time.monotonic())
+        free = self.slots - len(self._held)
+        if free < self.batch_max and self._held:
+            return False  # a full batch is worth waiting for: the calls under way free its slots
+        limit = min(self.breaker.allowance(free, time.monotonic()), deliveries.CLAIM_MAX)
         if limit <= 0:
             return False
         probe = self.breaker.is_open
@@ -99,7 +116,7 @@ class Worker:
         except (*RETRYABLE, *UNAVAILABLE) as error:
             observe.log().warning("claim_failed", error=type(error).__name__)
             return False
-        return len(claims) == limit and not probe and len(self._held) < self.runtime.settings.slots
+        return len(claims) >= limit and not probe and len(self._held) < self.slots
 
     async def _claim(self, limit: int, *, probe: bool) -> list[Claim]:
         claimant = self._claimant
@@ -121,42 +138,69 @@ class Worker:
     ) -> tuple[list[Claim], float]:
         """Claim rows whose claim ran out, but leave those whose owner still renews its lease, for a while."""
         expired = await deliveries.expired(conn, claimant, list(self._held))
-        if not expired:
-            return [], 0.0
-        patient = {row.id: row.claimed_by for row in expired if not row.overdue}
+        due = await deliveries.due_batches(conn, claimant) if claimant.has_keys else []
+        patient = {row.lease: row.claimed_by for row in expired if not row.overdue}
         held = await self.runtime.leases.held(patient)
-        ids = [row.id for row in expired if row.id not in held][:limit]
-        if not ids:
-            return [], 0.0
+        free = [row for row in expired if row.lease not in held]
+        ids = [row.id for row in free if row.batch_id is None][:limit]
+        batches = {row.batch_id for row in free if row.batch_id is not None} | set(due)
         until = boot_clock() + self.runtime.settings.claim_ttl_s
-        claims = await deliveries.take_over(conn, claimant, kinds, ids)
-        observe.CLAIMS_RECOVERED.inc(len(claims))
-        observe.LOST_RACES.labels("take_over").inc(len(ids) - len(claims))
+        claims: list[Claim] = []
+        if ids:
+            claims += await deliveries.take_over(conn, claimant, kinds, ids)
+            observe.LOST_RACES.labels("take_over").inc(len(ids) - len(claims))
+        recovered = len(claims)
+        for batch in sorted(batches):
+            if len(claims) >= limit:
+                break
+            taken = await deliveries.take_over_batches(conn, claimant, kinds, [batch])
+            recovered += len(taken) if batch not in due else 0
+            claims += taken
+        observe.CLAIMS_RECOVERED.inc(recovered)
         return claims, until
 
     def _hold(self, claimed: tuple[list[Claim], float], *, probe: bool) -> list[Claim]:
         claims, until = claimed
+        batches: dict[UUID, list[Held]] = {}
         for claim in claims:
             held = Held(claim, until, probe)
             self._held[claim.id] = held
-            task = asyncio.create_task(self._deliver(held))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            if claim.batch_id is None:
+                self._start([held])
+            else:
+                batches.setdefault(claim.batch_id, []).append(held)
             if claim.first_attempt:
                 observe.DUE_LATENESS.observe(max(0.0, claim.due_late_s))
+        for batch in batches.values():
+            self._start(sorted(batch, key=lambda held: held.claim.id))  # a repeat has to send the same bytes
         observe.IN_HAND.set(len(self._held))
         return claims
 
-    async def _deliver(self, held: Held) -> None:
+    def _start(self, group: Sequence[Held]) -> None:
+        task = asyncio.create_task(self._deliver(group))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _deliver(self, group: Sequence[Held]) -> None:
         try:
-            result = await self.deliverer.deliver(held)
+            if group[0].claim.batch_id is None:
+                results = [await self.deliverer.deliver(group[0])]
+            else:
+                results = await self.deliverer.deliver_batch(group, self._settle_first)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the top of one delivery: the claim runs out and is taken over
-            observe.log().error("delivery_broke", notification=str(held.claim.id), error=type(error).__name__)
-            self._written([held.claim])
+            observe.log().error("delivery_broke", notification=str(group[0].claim.id), error=type(error).__name__)
+            self._written([held.claim for held in group])
         else:
-            self.settler.put(result)
+            self.settler.put(*results)
+
+    async def _settle_first(self, results: Sequence[Result]) -> bool:
+        """Have these written before a call; once they are, they are no longer in hand."""
+        if not await self.settler.settle_first(results):
+            return False
+        self._written([result.claim for result in results])
+        return True
 
     def _written(self, claims: Sequence[Claim]) -> None:
         for claim in claims:
@@ -173,7 +217,11 @@ class Worker:
         renewed: set[UUID] = set()
         while True:
             await asyncio.sleep(third_s / 2)
-            old = {key for key, held in self._held.items() if boot_clock() - (held.until - third_s * 3) > third_s}
+            old = {
+                held.claim.batch_id or held.claim.id
+                for held in self._held.values()
+                if boot_clock() - (held.until - third_s * 3) > third_s
+            }
             await self.runtime.leases.release(sorted(renewed - old), self.runtime.process_id)
             await self.runtime.leases.renew(sorted(old), self.runtime.process_id, ttl)
             renewed = old

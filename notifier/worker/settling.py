@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from uuid import UUID
 
 import structlog
 
@@ -28,13 +30,13 @@ class Settler:
 
     runtime: Runtime
     written: Callable[[Sequence[Claim]], None]
-    _results: list[Result] = field(default_factory=list)
+    _results: deque[Sequence[Result]] = field(default_factory=deque)
     _come: asyncio.Event = field(default_factory=asyncio.Event)
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def put(self, result: Result) -> None:
-        """Hand over one result."""
-        self._results.append(result)
+    def put(self, *results: Result) -> None:
+        """Hand over results; those of one call together, so that they are written together."""
+        self._results.append(results)
         self._idle.clear()
         self._come.set()
 
@@ -50,7 +52,7 @@ class Settler:
                 self._idle.set()
                 await self._come.wait()
             self._come.clear()
-            batch, self._results = self._results[:BATCH_MAX], self._results[BATCH_MAX:]
+            batch = self._next_batch()
             if not batch:
                 continue
             self._idle.clear()
@@ -62,6 +64,20 @@ class Settler:
                 _log().error("batch_broke", results=len(batch), exc_info=error)
             finally:
                 self.written([result.claim for result in batch])
+
+    def _next_batch(self) -> list[Result]:
+        batch: list[Result] = []
+        while self._results and (not batch or len(batch) + len(self._results[0]) <= BATCH_MAX):
+            batch += self._results.popleft()
+        return batch
+
+    async def settle_first(self, batch: Sequence[Result]) -> bool:
+        """Write these at once. False: not all of them were ours, or nobody knows; they may be handed over again."""
+        try:
+            return len(await self._write(batch, again=False)) == len(batch)
+        except (*RETRYABLE, *UNAVAILABLE) as error:
+            observe.log().warning("settle_failed", error=type(error).__name__, results=len(batch))
+            return False
 
     async def _write_until_answered(self, batch: Sequence[Result]) -> None:
         wait_s = RETRY_FIRST_S
@@ -84,16 +100,19 @@ class Settler:
             await asyncio.sleep(wait_s)
             wait_s = min(wait_s * 2, RETRY_MAX_S)
 
-    async def _write(self, batch: Sequence[Result], *, again: bool) -> None:
+    async def _write(self, batch: Sequence[Result], *, again: bool) -> set[UUID]:
         """One statement for what is closed, one for what goes back; both may be repeated after a lost answer.
 
-        `again`: an earlier try may have been written, so a row that is gone now is not for that reason lost.
+        `again`: an earlier try may have been written, so a row that is gone now is not for that reason lost. Returns
+        the ids that were ours.
         """
+        written: set[UUID] = set()
         closed = [result for result in batch if result.settlement.state is not State.PENDING]
         back = [result for result in batch if result.settlement.state is State.PENDING]
         async with self.runtime.database.connection() as conn:
             if closed:
                 ours = await results.settle(conn, self.runtime.process_id, closed)
+                written |= ours.keys()
                 lost = [result for result in closed if result.claim.id not in ours]
                 if lost:
                     await self._lose(conn, lost)
@@ -106,6 +125,8 @@ class Settler:
                 gone = [r for r in back if r.claim.id not in returned]
                 _count_lost([r for r in gone if r.call is not None], "settle")
                 observe.LOST_RACES.labels("give_back").inc(sum(1 for r in gone if r.call is None))
+                written |= returned
+        return written
 
     async def _lose(self, conn: Connection, lost: Sequence[Result]) -> None:
         """Lost claims change nothing, but what they know for certain still counts."""

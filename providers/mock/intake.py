@@ -173,7 +173,7 @@ class _Call:
                 text=mail.text,
                 headers=mail.headers,
                 body=mail.body,
-                caller=self.attempt.caller,
+                caller=wire.caller_of(mail, self.attempt.caller),
                 created_at=now,
             )
             for mail in self.asked.mails

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 from urllib.parse import unquote
 
@@ -105,6 +105,15 @@ def caller(headers: Mapping[str, str]) -> Caller:
         generation=int(generation) if re.fullmatch(r"[0-9]{1,18}", generation) else None,
         user=_context(headers, "X-Notifier-User"),
         kind=_context(headers, "X-Notifier-Kind"),
+    )
+
+
+def caller_of(mail: Mail, call: Caller) -> Caller:
+    """Who sent one mail of a call: in a batch, where the call has one head for all, each says itself whose it is."""
+    return replace(
+        call,
+        user=call.user or _context(mail.headers, "X-Notifier-User"),
+        kind=call.kind or _context(mail.headers, "X-Notifier-Kind"),
     )
 
 

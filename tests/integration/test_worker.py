@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,114 +24,22 @@ from notifier.clock import boot_clock
 from notifier.coordination.client import RedisClient
 from notifier.coordination.lease import Leases
 from notifier.domain.notification import Settlement, State
-from notifier.domain.provider_key import provider_key
 from notifier.journeys import load_templates
-from notifier.runtime import Runtime, background, open_runtime, way_out
-from notifier.settings import Settings
+from notifier.runtime import background
 from notifier.store import deliveries, restores
-from notifier.store.deliveries import Claim, Claimant
+from notifier.store.deliveries import Claim
 from notifier.store.results import Result
 from notifier.worker.breaker import Breaker
 from notifier.worker.deliver import Deliverer, Held
-from notifier.worker.loop import Worker
 from notifier.worker.settling import Settler
-from providers.base import Provider
-from tests.support.mock_server import MAIL, Mock, running_mock
-from tests.support.rig import SENT, Rig, a_call, ago, open_rig
+from tests.support.bench import Bench, a_bench, told
+from tests.support.mock_server import MAIL
+from tests.support.rig import SENT, a_call, ago
 from tests.support.servers import on_server
 from tests.support.stack import until
 
 SIGNUP, LOGIN = "user.signed_up", "user.logged_in"
 UNCERTAIN = Settlement(State.UNCERTAIN, "window_passed", doubt=True)
-QUICK: dict[str, Any] = {
-    "redis_url": "",
-    "claim_ttl_s": 3,
-    "provider_timeout_s": 1,
-    "poll_s": 0.1,
-    "backoff_first_s": 0.05,
-    "backoff_max_s": 0.2,
-    "stop_grace_s": 5,
-    "worker_concurrency": 20,
-}
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Events go in by the rig; the runtime and the provider are a worker's."""
-
-    rig: Rig
-    mock: Mock
-    runtime: Runtime
-    provider: Provider
-
-    def claimant(self, worker: str, ttl_s: float = 0, account: str | None = None) -> Claimant:
-        traits = self.provider.traits
-        hashes = {kind: template.hash for kind, template in self.runtime.templates.items()}
-        ttl = timedelta(seconds=ttl_s)
-        return Claimant(worker, ttl, hashes, traits.name, account or traits.account, traits.has_keys)
-
-    async def claim(self, worker: str = "ghost", ttl_s: float = 0, **claimant: Any) -> list[Claim]:
-        """Claim all there is as another worker would; by default it is dead at once and leaves its rows in doubt."""
-        who = self.claimant(worker, ttl_s, **claimant)
-        async with self.runtime.database.connection() as conn:
-            return await deliveries.claim(conn, who, list(who.templates), 100)
-
-    @asynccontextmanager
-    async def working(self) -> AsyncIterator[Worker]:
-        """A worker that runs beside the block and is stopped in order after it."""
-        stop = asyncio.Event()
-        worker = Worker(self.runtime, self.provider, stop)
-        task = asyncio.create_task(worker.run())
-        try:
-            yield worker
-        finally:
-            stop.set()
-            await task
-
-    async def ended(self, number: int = 1, deadline_s: float = 15) -> list[dict[str, Any]]:
-        """All that is closed, once it is so many; by user and kind."""
-
-        async def enough() -> bool:
-            return await self.rig.value("SELECT count(*) FROM settlements") >= number
-
-        await until(enough, f"{number} are closed", deadline_s=deadline_s)
-        return await self.rig.rows("SELECT * FROM settlements ORDER BY user_id, kind")
-
-    async def work_off(self, number: int = 1) -> list[dict[str, Any]]:
-        async with self.working():
-            return await self.ended(number)
-
-    async def calls(self) -> list[dict[str, Any]]:
-        """What the mock was asked, in all."""
-        return (await self.mock.get("/api/attempts", limit=100))["attempts"]
-
-    async def until_claimed(self, number: int = 1) -> None:
-        async def claimed() -> bool:
-            found = await self.rig.value("SELECT count(*) FROM deliveries WHERE claimed_by IS NOT NULL")
-            return bool(found == number)
-
-        await until(claimed, f"{number} are claimed", deadline_s=10)
-
-    async def until_taken(self, number: int = 1) -> None:
-        async def taken() -> bool:
-            return len(await self.mock.inbox()) == number
-
-        await until(taken, f"the provider has {number}", deadline_s=10)
-
-    def key(self, user: str, kind: str = "onboarding") -> str:
-        return provider_key(self.runtime.namespace, user, kind)
-
-
-@asynccontextmanager
-async def a_bench(database_url: str, folder: Path, **settings: Any) -> AsyncIterator[Bench]:
-    async with running_mock(folder / "mock") as mock, open_rig(database_url, redis_url="") as rig:
-        made = Settings(database_url=database_url, **{**QUICK, "mock_url": mock.url, **settings})
-        provider = way_out(made)
-        try:
-            async with open_runtime(made, "worker") as runtime:
-                yield Bench(rig, mock, runtime, provider)
-        finally:
-            await provider.close()
 
 
 @pytest.fixture
@@ -144,11 +52,6 @@ async def bench(database_url: str, tmp_path: Path) -> AsyncIterator[Bench]:
 def _disarmed() -> Iterator[None]:
     yield
     failpoints.arm("")
-
-
-def told(row: dict[str, Any]) -> tuple[str, str | None, int]:
-    """How a row ended: state, reason, generation."""
-    return row["state"], row["reason"], row["generation"]
 
 
 # ---------------------------------------------------------------------------------------------- nothing goes wrong

@@ -1,0 +1,245 @@
+"""Frozen batches: several mails in one call, and the same ones again whatever happens in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from notifier import failpoints
+from notifier.clock import boot_clock
+from notifier.settings import Settings
+from notifier.store import deliveries, moves
+from notifier.worker.breaker import Breaker
+from notifier.worker.deliver import Deliverer, Held
+from tests.support.bench import Bench, a_bench, told
+from tests.support.stack import until
+
+SIGNUP, LOGIN = "user.signed_up", "user.logged_in"
+
+
+@pytest.fixture
+async def bench(database_url: str, tmp_path: Path) -> AsyncIterator[Bench]:
+    async with a_bench(database_url, tmp_path, batch_max=10) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def _disarmed() -> Iterator[None]:
+    yield
+    failpoints.arm("")
+
+
+async def sign_up(bench: Bench, number: int, first: int = 0) -> list[str]:
+    users = [f"u{first + n:03}" for n in range(number)]
+    await asyncio.gather(*(bench.rig.accept(SIGNUP, user) for user in users))
+    return users
+
+
+async def take_over(bench: Bench, worker: str = "next", ttl_s: float = 0) -> list[deliveries.Claim]:
+    """Take over every batch that is expired or due."""
+    who = bench.claimant(worker, ttl_s)
+    async with bench.runtime.database.connection() as conn:
+        expired = {row.batch_id for row in await deliveries.expired(conn, who) if row.batch_id}
+        due = await deliveries.due_batches(conn, who)
+        return await deliveries.take_over_batches(conn, who, list(who.templates), sorted(expired | set(due)))
+
+
+async def call(bench: Bench, claims: list[deliveries.Claim]) -> list[Any]:
+    """Make the call of one batch as a worker would that then dies: nothing is written."""
+
+    async def settle_first(_: object) -> bool:
+        raise AssertionError("nobody is stopped here")
+
+    held = [Held(claim, boot_clock() + 3, probe=False) for claim in sorted(claims, key=lambda claim: claim.id)]
+    return await Deliverer(bench.runtime, bench.provider, Breaker()).deliver_batch(held, settle_first)
+
+
+async def test_a_backlog_goes_in_full_batches_and_each_mail_is_sent_once(bench: Bench) -> None:
+    users = await sign_up(bench, 35)
+    rows = await bench.work_off(35)
+    assert {told(row) for row in rows} == {("sent", None, 1)}
+    inbox = await bench.mock.inbox()
+    assert Counter((mail["user"], mail["kind"]) for mail in inbox) == {(user, "onboarding"): 1 for user in users}
+    by_key = Counter(mail["key"] for mail in inbox)
+    assert max(by_key.values()) == 10
+    assert {str(row["batch_id"]) for row in rows if row["batch_id"]} <= set(by_key)
+    assert {row["provider_message_id"] for row in rows} == {mail["id"] for mail in inbox}
+
+
+async def test_one_alone_goes_by_itself_under_its_own_key(bench: Bench) -> None:
+    await bench.rig.accept(SIGNUP, "ada")
+    [row] = await bench.work_off()
+    assert row["batch_id"] is None
+    assert await bench.mock.verdicts(bench.key("ada")) == ["accepted"]
+
+
+async def test_batches_are_of_the_size_asked_for_and_written_with_the_claim(bench: Bench) -> None:
+    await sign_up(bench, 25)
+    claims = await bench.claim(ttl_s=30)
+    assert sorted(Counter(claim.batch_id for claim in claims).values()) == [5, 10, 10]
+    stored = await bench.rig.rows("SELECT id, batch_id FROM deliveries")
+    assert {row["id"]: row["batch_id"] for row in stored} == {claim.id: claim.batch_id for claim in claims}
+
+
+async def test_a_batch_sent_by_a_worker_that_died_is_asked_about_as_it_was(bench: Bench) -> None:
+    users = await sign_up(bench, 7)
+    sent = await call(bench, await bench.claim())
+    assert {result.settlement.state.value for result in sent} == {"sent"}
+    await sign_up(bench, 3, first=7)  # others that are due meanwhile never join it
+    rows = await bench.work_off(10)
+    old = [row for row in rows if row["user_id"] in users]
+    assert {told(row) for row in old} == {("sent", None, 2)}
+    assert {row["evidence"] for row in old} == {"duplicate"}
+    [key] = {str(row["batch_id"]) for row in old}
+    assert await bench.mock.verdicts(key) == ["accepted", "duplicate"]
+    assert len(await bench.mock.inbox()) == 10
+    assert {row["provider_message_id"] for row in rows} == {mail["id"] for mail in await bench.mock.inbox()}
+
+
+async def test_a_lost_answer_is_repeated_with_the_same_members(bench: Bench) -> None:
+    await bench.mock.faults(drop_response_rate=1)
+    await sign_up(bench, 6)
+    async with bench.working():
+        await bench.until_taken(6)
+        await bench.mock.delete("/api/faults")
+        rows = await bench.ended(6)
+    assert {(row["state"], row["evidence"]) for row in rows} == {("sent", "duplicate")}
+    assert len(await bench.mock.inbox()) == 6
+
+
+async def test_a_batch_in_doubt_is_taken_over_whole_or_not_at_all(bench: Bench) -> None:
+    await sign_up(bench, 5)
+    claims = await bench.claim(ttl_s=0)
+    held = min(claim.id for claim in claims)
+    async with bench.rig.database.transaction() as conn:
+        await conn.execute("SELECT FROM deliveries WHERE id = $1 FOR UPDATE", held)
+        taking = asyncio.create_task(take_over(bench))
+
+        async def waits() -> bool:
+            waiting = (
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            )
+            return taking.done() or await bench.rig.value(waiting) > 0
+
+        await until(waits, "it waits for the one that is held")
+    assert len(await taking) == 5
+    switch = "INSERT INTO switches VALUES ('pause:onboarding', 'o', 'r', now(), now() + interval '1 hour')"
+    await bench.rig.rows(switch)
+    assert await take_over(bench) == []
+
+
+async def test_a_member_whose_claim_still_runs_keeps_the_whole_batch(bench: Bench) -> None:
+    await sign_up(bench, 4)
+    claims = await bench.claim(ttl_s=0)
+    await bench.rig.rows(
+        "UPDATE deliveries SET claim_expires_at = now() + interval '1 hour' WHERE id = $1", claims[0].id
+    )
+    assert await take_over(bench) == []
+
+
+async def test_a_login_after_the_claim_is_too_late_for_a_member_as_for_any_other(bench: Bench) -> None:
+    await sign_up(bench, 3)
+    claims = await bench.claim(ttl_s=30)
+    async with bench.rig.database.connection() as conn:
+        stopped = await moves.cancel_open(conn, [moves.Cancel(claim.id, "login", "event:x") for claim in claims])
+    assert stopped == set()
+
+
+async def test_one_refused_member_harms_no_other(bench: Bench) -> None:
+    await bench.mock.faults(reject_to=["u003@*"])
+    await sign_up(bench, 8)
+    rows = await bench.work_off(8)
+    ends = {row["user_id"]: (row["state"], row["reason"]) for row in rows}
+    assert ends.pop("u003") == ("failed", "validation_error")
+    assert set(ends.values()) == {("sent", None)}
+    assert len(await bench.mock.inbox()) == 7
+    assert {row["batch_id"] for row in rows} == {None}, "each was asked about by itself, under its own key"
+    refused = await bench.rig.rows("SELECT outcome, reason FROM calls WHERE outcome = 'rejected'")
+    assert len(refused) == 8 + 1
+
+
+async def test_what_was_refused_for_now_goes_in_another_batch(bench: Bench) -> None:
+    await bench.mock.faults(fail_rate=1, fail_status=429)
+    await sign_up(bench, 4)
+    async with bench.working():
+
+        async def refused() -> bool:
+            return await bench.rig.value("SELECT count(*) FROM calls WHERE outcome = 'retry_later'") >= 4
+
+        await until(refused, "the batch was refused")
+        await bench.mock.delete("/api/faults")
+        rows = await bench.ended(4)
+    assert {row["state"] for row in rows} == {"sent"}
+    assert {row["evidence"] for row in rows} == {"accepted"}
+
+
+async def test_who_is_stopped_leaves_before_the_call(bench: Bench) -> None:
+    await sign_up(bench, 5)
+    await bench.rig.rows("INSERT INTO suppressions VALUES ('u002@example.com', 'u002', 'bounce', now())")
+    rows = await bench.work_off(5)
+    ends = {row["user_id"]: (row["state"], row["reason"]) for row in rows}
+    assert ends.pop("u002") == ("skipped", "suppressed")
+    assert set(ends.values()) == {("sent", None)}
+    assert len(await bench.mock.inbox()) == 4
+
+
+async def test_nobody_is_called_while_one_who_is_stopped_has_not_left(bench: Bench) -> None:
+    """Whoever took the batch over would repeat the call with that one in it."""
+    await sign_up(bench, 3)
+    await bench.rig.rows("INSERT INTO suppressions VALUES ('u001@example.com', 'u001', 'bounce', now())")
+    claims = sorted(await bench.claim(ttl_s=30), key=lambda claim: claim.id)
+
+    async def cannot(_: object) -> bool:
+        return False
+
+    held = [Held(claim, boot_clock() + 3, probe=False) for claim in claims]
+    results = await Deliverer(bench.runtime, bench.provider, Breaker()).deliver_batch(held, cannot)
+    assert await bench.calls() == []
+    assert sorted(result.settlement.state.value for result in results) == ["pending", "pending", "skipped"]
+
+
+async def test_what_went_back_without_a_call_is_in_no_batch_any_more(bench: Bench) -> None:
+    await sign_up(bench, 3)
+    await bench.claim(ttl_s=30)
+    await bench.rig.rows("UPDATE deliveries SET claim_expires_at = now()")
+    failpoints.arm("worker.before_send=pause:0.01")
+    rows = await bench.work_off(3)
+    assert {row["state"] for row in rows} == {"sent"}
+    assert len({row["batch_id"] for row in rows}) == 1, "in doubt, it stayed the batch it was"
+
+
+async def test_an_erased_member_in_doubt_ends_by_itself_and_the_others_by_their_call(bench: Bench) -> None:
+    await sign_up(bench, 4)
+    await call(bench, await bench.claim())
+    async with bench.rig.database.transaction() as conn:
+        [row] = await conn.fetch("SELECT id FROM deliveries WHERE user_id = 'u001'")
+        await deliveries.forget(conn, [row["id"]])
+    rows = await bench.work_off(4)
+    ends = {row["user_id"]: (row["state"], row["reason"]) for row in rows}
+    assert ends.pop("u001") == ("uncertain", "erased")
+    # The others are asked about without it: other bytes under the same key, and so the provider says that it has them.
+    assert set(ends.values()) == {("uncertain", "body_mismatch")}
+    assert len(await bench.mock.inbox()) == 4
+
+
+async def test_a_build_without_batches_repeats_one_it_finds(database_url: str, tmp_path: Path) -> None:
+    async with a_bench(database_url, tmp_path) as bench:
+        await sign_up(bench, 4)
+        await call(bench, await bench.claim(batch_max=10))
+        rows = await bench.work_off(4)
+        assert {(row["state"], row["evidence"]) for row in rows} == {("sent", "duplicate")}
+        assert len(await bench.mock.inbox()) == 4
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [({"mock_family": "none"}, "NOTIFIER_MOCK_FAMILY=none"), ({"provider": "smtp"}, "NOTIFIER_PROVIDER=smtp")],
+)
+def test_batches_need_a_provider_that_takes_them(setting: dict[str, str], words: str) -> None:
+    with pytest.raises(ValueError, match=r"NOTIFIER_BATCH_MAX \(5\) must be 1 with " + words):
+        Settings(batch_max=5, **setting)
