@@ -20,7 +20,7 @@ from notifier.store.database import RETRYABLE, UNAVAILABLE
 
 RECONCILE_S = 5.0
 TICK_MAX_S = 0.25  # a due mail should not wait for a long poll; one look costs a fraction of a millisecond
-BATCH = 500  # what one release moves at most
+FULL_LOOK_S = 1.0  # how often what is due is looked for from the very beginning
 
 
 @dataclass(slots=True)
@@ -30,12 +30,16 @@ class Scheduler:
     runtime: Runtime
     released_at: float = field(default_factory=time.monotonic)
     stopping: bool = False
+    _since: datetime = moves.BEFORE_ALL  # earlier releases left nothing due before, but dead entries in the index
+    _looked_at: float = 0.0
     _running: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def release(self) -> None:
         """Move everything due, batch by batch, and nudge the workers."""
         async with self._running:
             self.released_at = time.monotonic()
+            if self.released_at - self._looked_at >= FULL_LOOK_S:
+                self._since, self._looked_at = moves.BEFORE_ALL, self.released_at
             try:
                 while True:
                     await reach(Point.SCHEDULER_BEFORE_RELEASE)
@@ -43,7 +47,8 @@ class Scheduler:
                     if released.owed:
                         self.runtime.wakeup.nudge()
                     observe.count_settled("skipped", "no_recipient", released.moved - released.owed)
-                    if released.moved < BATCH or self.stopping:
+                    self._since = released.last or self._since
+                    if released.moved < moves.BATCH or self.stopping:
                         return
             except (*RETRYABLE, *UNAVAILABLE) as error:
                 observe.log().warning("release_failed", error=type(error).__name__)
@@ -53,9 +58,9 @@ class Scheduler:
         # gets a transaction around the same statement.
         if not is_armed(Point.SCHEDULER_AFTER_RELEASE):
             async with self.runtime.database.connection() as conn:
-                return await moves.release(conn)
+                return await moves.release(conn, self._since)
         async with self.runtime.database.transaction() as conn:
-            released = await moves.release(conn)
+            released = await moves.release(conn, self._since)
             if released.moved:
                 await reach(Point.SCHEDULER_AFTER_RELEASE)
             return released

@@ -154,6 +154,7 @@ def server_settings(settings: Settings) -> dict[str, str]:
         "statement_timeout": _ms(settings.statement_timeout_s),
         "plan_cache_mode": "force_generic_plan",
         "enable_seqscan": "off",
+        "random_page_cost": "1",
         "jit": "off",
         "synchronous_commit": "on",
     }

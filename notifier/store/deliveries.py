@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 from notifier.store.database import Connection, Row
 
 CLAIM_MAX = 500  # rows that one claim takes at most
+_BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class Claim:
     template_hash: str
     provider: str
     entered_at: datetime
+    due_again_at: datetime  # business time: when this attempt became due
     claimed_at: datetime
     doubt_since: datetime | None
     doubt_age_s: float | None
@@ -117,10 +119,11 @@ _KIND_NOT_HELD = """
 CLAIM = f"""
     WITH r AS MATERIALIZED (
         SELECT r.id
-          FROM unnest($5::text[]) AS k (kind),
+          FROM unnest($5::text[], $11::timestamptz[]) AS k (kind, since),
                LATERAL (SELECT x.id FROM deliveries x
                          WHERE x.kind_name = k.kind AND x.claimed_by IS NULL
-                           AND x.next_attempt_at <= notifier.now() AND x.batch_id IS NULL
+                           AND x.next_attempt_at <= notifier.now() AND x.next_attempt_at >= k.since
+                           AND x.batch_id IS NULL
                          ORDER BY x.next_attempt_at, x.id
                          LIMIT 500                 -- literal: a parameter turns the plan into a full scan
                            FOR UPDATE SKIP LOCKED) AS r
@@ -141,25 +144,44 @@ CLAIM = f"""
 """  # noqa: S608 - constants of ours
 
 
-async def claim(conn: Connection, claimant: Claimant, kinds: Sequence[str], limit: int) -> list[Claim]:
+async def claim(
+    conn: Connection, claimant: Claimant, kinds: Sequence[str], limit: int, since: Sequence[datetime] | None = None
+) -> list[Claim]:
     """Claim up to `limit` due rows of `kinds` (in this order of preference) that nobody holds and no switch pauses.
 
-    Two or more that are not in doubt go in batches of up to `batch_max`.
+    Two or more that are not in doubt go in batches of up to `batch_max`. `since`: for each kind, what became due
+    before is passed over.
     """
     size = claimant.batch_max
     names = [uuid4() for _ in range(-(-min(limit, CLAIM_MAX) // size))] if size > 1 else None
-    rows = await conn.fetch(CLAIM, *_claim_arguments(claimant, kinds), min(limit, CLAIM_MAX), names, size)
+    arguments = (*_claim_arguments(claimant, kinds), min(limit, CLAIM_MAX), names, size)
+    rows = await conn.fetch(CLAIM, *arguments, since or [_BEFORE_ALL] * len(kinds))
     return [_claim(row, recovered=False) for row in rows]
 
 
-EXPIRED = f"""
-    SELECT d.id, d.batch_id, d.claimed_by, d.claim_expires_at <= now() - $2::interval AS overdue
-      FROM deliveries d
-     WHERE d.claimed_by IS NOT NULL AND d.claim_expires_at <= now() AND d.kind_name = ANY ($1::text[])
-       AND d.id <> ALL ($4::uuid[])
-       AND NOT EXISTS (SELECT FROM switches w WHERE w.name IN ('pause', $3) AND w.expires_at > notifier.now())
-       AND {_KIND_NOT_HELD.format(kind="d.kind_name")}
-     ORDER BY d.claim_expires_at LIMIT 500
+# One statement for all that an idle worker has to know. Of the rows that are due, one of each kind is enough.
+LOOK = f"""
+    SELECT 'expired' AS found, e.*
+      FROM (SELECT d.id, d.batch_id, d.claimed_by, d.claim_expires_at <= now() - $2::interval AS overdue
+              FROM deliveries d
+             WHERE d.claimed_by IS NOT NULL AND d.claim_expires_at <= now() AND d.kind_name = ANY ($1::text[])
+               AND d.id <> ALL ($4::uuid[]) AND {_NOT_HELD.replace("$7", "$3")}
+               AND {_KIND_NOT_HELD.format(kind="d.kind_name")}
+             ORDER BY d.claim_expires_at LIMIT 500) AS e
+     UNION ALL
+    SELECT 'batch', NULL, b.batch_id, NULL, false
+      FROM (SELECT DISTINCT d.batch_id FROM deliveries d
+             WHERE d.batch_id IS NOT NULL AND d.claimed_by IS NULL AND d.next_attempt_at <= notifier.now()
+               AND d.kind_name = ANY ($1::text[]) AND {_NOT_HELD.replace("$7", "$3")}
+               AND {_KIND_NOT_HELD.format(kind="d.kind_name")}
+             LIMIT 20) AS b
+     UNION ALL
+    SELECT 'due', r.id, NULL, NULL, false
+      FROM unnest($1::text[]) AS k (kind),
+           LATERAL (SELECT x.id FROM deliveries x
+                     WHERE x.kind_name = k.kind AND x.claimed_by IS NULL
+                       AND x.next_attempt_at <= notifier.now() AND x.batch_id IS NULL
+                     ORDER BY x.next_attempt_at, x.id LIMIT 1) AS r
 """  # noqa: S608 - constants of ours
 
 
@@ -178,11 +200,28 @@ class Expired:
         return self.batch_id or self.id
 
 
-async def expired(conn: Connection, claimant: Claimant, but: Sequence[UUID] = ()) -> list[Expired]:
-    """Up to 500 rows whose claim ran out, the longest first, leaving out `but`. A look only: take_over decides."""
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What there is to do: claims that ran out, batches in doubt that are due again, and whether anything else is."""
+
+    expired: Sequence[Expired]
+    batches: Sequence[UUID]
+    is_due: bool
+
+
+async def look(conn: Connection, claimant: Claimant, but: Sequence[UUID] = ()) -> Look:
+    """Up to 500 rows whose claim ran out, the longest first, without `but`, and up to 20 batches. A look only."""
     pause = f"pause:provider:{claimant.provider}"
-    rows = await conn.fetch(EXPIRED, list(claimant.templates), claimant.ttl, pause, list(but))
-    return [Expired(row["id"], row["batch_id"], row["claimed_by"], row["overdue"]) for row in rows]
+    rows = await conn.fetch(LOOK, list(claimant.templates), claimant.ttl, pause, list(but))
+    return Look(
+        [
+            Expired(row["id"], row["batch_id"], row["claimed_by"], row["overdue"])
+            for row in rows
+            if row["found"] == "expired"
+        ],
+        [row["batch_id"] for row in rows if row["found"] == "batch"],
+        any(row["found"] == "due" for row in rows),
+    )
 
 
 # A claim that ran out while the provider might have been called leaves doubt, dated from that claim.
@@ -208,23 +247,6 @@ async def take_over(conn: Connection, claimant: Claimant, kinds: Sequence[str], 
     """Claim those of `ids` whose claim is still expired; each comes in doubt if its owner may have been calling."""
     rows = await conn.fetch(TAKE_OVER, *_claim_arguments(claimant, kinds), sorted(ids))
     return [_claim(row, recovered=True) for row in rows]
-
-
-DUE_BATCHES = f"""
-    SELECT DISTINCT d.batch_id
-      FROM deliveries d
-     WHERE d.batch_id IS NOT NULL AND d.claimed_by IS NULL AND d.next_attempt_at <= notifier.now()
-       AND d.kind_name = ANY ($1::text[])
-       AND NOT EXISTS (SELECT FROM switches w WHERE w.name IN ('pause', $2) AND w.expires_at > notifier.now())
-       AND {_KIND_NOT_HELD.format(kind="d.kind_name")}
-     LIMIT 20
-"""  # noqa: S608 - constants of ours
-
-
-async def due_batches(conn: Connection, claimant: Claimant) -> list[UUID]:
-    """Up to 20 batches in doubt whose next attempt is due. A look only: take_over_batches decides."""
-    pause = f"pause:provider:{claimant.provider}"
-    return [row["batch_id"] for row in await conn.fetch(DUE_BATCHES, list(claimant.templates), pause)]
 
 
 # A batch is claimed whole or not at all: its members were claimed in one statement, and wherever they go they go
@@ -288,6 +310,7 @@ def _claim(row: Row, *, recovered: bool) -> Claim:
         template_hash=row["template_hash"],
         provider=row["provider"],
         entered_at=row["entered_at"],
+        due_again_at=row["next_attempt_at"],
         claimed_at=row["claimed_at"],
         doubt_since=row["doubt_since"],
         doubt_age_s=row["doubt_age_s"],

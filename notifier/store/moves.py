@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from uuid import UUID
 
 from notifier.store.database import Connection
+
+BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +76,17 @@ async def _cancel(conn: Connection, statement: str, cancels: Sequence[Cancel]) -
     return {row["id"] for row in rows}
 
 
+# The lower bound compares rows: with `due_at >= $1` the planner sees a narrow range, and collects and sorts it.
 RELEASE = """
     WITH due AS (
         DELETE FROM scheduled_sends
          WHERE id = ANY (ARRAY (SELECT s.id FROM scheduled_sends s
                                  WHERE s.due_at <= notifier.now()
+                                   AND (s.due_at, s.id) >= ($1, '00000000-0000-0000-0000-000000000000'::uuid)
                                  ORDER BY s.due_at, s.id
                                  LIMIT 500                    -- literal: a parameter turns the plan into a full scan
                                    FOR UPDATE SKIP LOCKED))
-        RETURNING id, user_id, kind, generation, resend_number),
+        RETURNING id, user_id, kind, due_at, generation, resend_number),
     u AS (
         SELECT due.*, p.email
           FROM due LEFT JOIN LATERAL (SELECT email FROM users u WHERE u.user_id = due.user_id LIMIT 1) AS p ON true),
@@ -92,19 +97,27 @@ RELEASE = """
     owed AS (
         INSERT INTO deliveries (id, user_id, kind, next_attempt_at, generation, resend_number)
         SELECT id, user_id, kind, notifier.now(), generation, resend_number FROM u WHERE email IS NOT NULL)
-    SELECT count(*) AS moved, count(email) AS owed FROM u
+    SELECT count(*) AS moved, count(email) AS owed, max(due_at) AS last FROM u
 """
+BATCH = 500  # what one release moves at most
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """How many left scheduled_sends, and how many of them are owed now (the others have no address)."""
+    """How many left scheduled_sends, and how many of them are owed now (the others have no address).
+
+    `last`: the latest due date among them, None where nothing was due.
+    """
 
     moved: int
     owed: int
+    last: datetime | None
 
 
-async def release(conn: Connection) -> Released:
-    """Move up to 500 due scheduled sends into deliveries; any number of schedulers may do so at once."""
-    row = await conn.fetchrow(RELEASE)
-    return Released(moved=row["moved"], owed=row["owed"])
+async def release(conn: Connection, since: datetime = BEFORE_ALL) -> Released:
+    """Move up to 500 due scheduled sends into deliveries; any number of schedulers may do so at once.
+
+    What was due before `since` is passed over, and with it what earlier releases left in the index.
+    """
+    row = await conn.fetchrow(RELEASE, since)
+    return Released(moved=row["moved"], owed=row["owed"], last=row["last"])

@@ -17,10 +17,11 @@ from notifier.settings import Settings
 from notifier.side_door import side_door
 from notifier.store import deliveries
 from notifier.store.database import RETRYABLE, UNAVAILABLE, Connection
-from notifier.store.deliveries import Claim, Claimant
+from notifier.store.deliveries import Claim, Claimant, Look
 from notifier.store.results import Result
 from notifier.worker.breaker import Breaker
 from notifier.worker.deliver import Deliverer, Held
+from notifier.worker.resume import Resume
 from notifier.worker.settling import Settler
 from providers.base import Provider
 
@@ -39,6 +40,8 @@ class Worker:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _looked_at: float = 0.0
+    _left_over: bool = False  # the last claim may have left something for want of slots
+    _resume: Resume = field(default_factory=Resume)
     deliverer: Deliverer = field(init=False)
     settler: Settler = field(init=False)
 
@@ -79,16 +82,18 @@ class Worker:
         async with background(self.settler.run(), self._renew(), self.runtime.wakeup.listen(self._wake.set)):
             stopping = asyncio.create_task(self.stop.wait())
             try:
+                asked = True
                 while not self.stop.is_set():
-                    more = await self._claim_once()
-                    if not more:
-                        await self._sleep(stopping)
+                    asked = await self._claim_once(asked) or await self._sleep(stopping)
             finally:
                 stopping.cancel()
             await self._drain()
 
-    async def _sleep(self, stopping: asyncio.Task[bool]) -> None:
-        """Wait for a nudge, a free slot with work left, the next probe, or the poll interval."""
+    async def _sleep(self, stopping: asyncio.Task[bool]) -> bool:
+        """Wait for a nudge, a free slot with work left, the next probe, or the poll interval.
+
+        Returns whether there is a reason to claim; after a mere interval the look will tell.
+        """
         wait_s = self.runtime.settings.poll_s
         probe_in_s = self.breaker.probe_at - time.monotonic()
         if self.breaker.is_open and probe_in_s > 0:  # once it is due and found nothing to ask with, polling is enough
@@ -98,27 +103,30 @@ class Worker:
             await asyncio.wait({waking, stopping}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             waking.cancel()
+        asked = self._wake.is_set() or self.breaker.is_open
         self._wake.clear()
+        return asked
 
-    async def _claim_once(self) -> bool:
+    async def _claim_once(self, asked: bool) -> bool:
         """Claim what the slots allow and start delivering. Returns whether there is likely more to claim now."""
         free = self.slots - len(self._held)
-        if free < self.batch_max and self._held:
-            return False  # a full batch is worth waiting for: the calls under way free its slots
         limit = min(self.breaker.allowance(free, time.monotonic()), deliveries.CLAIM_MAX)
-        if limit <= 0:
+        if limit <= 0 or (free < self.batch_max and self._held):  # a full batch is worth waiting for
+            self._left_over = self._left_over or asked
             return False
         probe = self.breaker.is_open
         if probe and any(held.probe for held in self._held.values()):
             return False  # one asks already
         try:
-            claims = await self._claim(limit, probe=probe)
+            claims = await self._claim(limit, asked=asked, probe=probe)
         except (*RETRYABLE, *UNAVAILABLE) as error:
             observe.log().warning("claim_failed", error=type(error).__name__)
             return False
-        return len(claims) >= limit and not probe and len(self._held) < self.slots
+        self._left_over = len(claims) >= limit
+        return self._left_over and not probe and len(self._held) < self.slots
 
-    async def _claim(self, limit: int, *, probe: bool) -> list[Claim]:
+    async def _claim(self, limit: int, *, asked: bool, probe: bool) -> list[Claim]:
+        """Take over what others left, at the poll interval; then, if there is a reason to, what is due."""
         claimant = self._claimant
         kinds = list(claimant.templates)
         random.shuffle(kinds)  # so that a long queue of one kind does not always come first
@@ -126,37 +134,38 @@ class Worker:
         async with self.runtime.database.connection() as conn:
             if time.monotonic() - self._looked_at >= self.runtime.settings.poll_s:
                 self._looked_at = time.monotonic()
-                claims += self._hold(await self._take_over(conn, claimant, kinds, limit), probe=probe)
-            if len(claims) < limit:
+                look = await deliveries.look(conn, claimant, list(self._held))
+                asked = asked or look.is_due
+                claims += self._hold(await self._take_over(conn, claimant, kinds, look, limit), probe=probe)
+            if asked and len(claims) < limit:
                 until = boot_clock() + self.runtime.settings.claim_ttl_s
-                found = await deliveries.claim(conn, claimant, kinds, limit - len(claims))
+                since = self._resume.points(kinds, time.monotonic())
+                found = await deliveries.claim(conn, claimant, kinds, limit - len(claims), since)
+                self._resume.learn(found, limit - len(claims))
                 claims += self._hold((found, until), probe=probe)
         return claims
 
     async def _take_over(
-        self, conn: Connection, claimant: Claimant, kinds: list[str], limit: int
+        self, conn: Connection, claimant: Claimant, kinds: list[str], look: Look, limit: int
     ) -> tuple[list[Claim], float]:
         """Claim rows whose claim ran out, but leave those whose owner still renews its lease, for a while."""
-        expired = await deliveries.expired(conn, claimant, list(self._held))
-        due = await deliveries.due_batches(conn, claimant) if claimant.has_keys else []
-        patient = {row.lease: row.claimed_by for row in expired if not row.overdue}
+        patient = {row.lease: row.claimed_by for row in look.expired if not row.overdue}
         held = await self.runtime.leases.held(patient)
-        free = [row for row in expired if row.lease not in held]
+        free = [row for row in look.expired if row.lease not in held]
         ids = [row.id for row in free if row.batch_id is None][:limit]
-        batches = {row.batch_id for row in free if row.batch_id is not None} | set(due)
+        expired = {row.batch_id for row in free if row.batch_id is not None}
         until = boot_clock() + self.runtime.settings.claim_ttl_s
         claims: list[Claim] = []
         if ids:
             claims += await deliveries.take_over(conn, claimant, kinds, ids)
             observe.LOST_RACES.labels("take_over").inc(len(ids) - len(claims))
-        recovered = len(claims)
-        for batch in sorted(batches):
+            observe.CLAIMS_RECOVERED.inc(len(claims))
+        for batch in sorted(expired | set(look.batches)):
             if len(claims) >= limit:
                 break
             taken = await deliveries.take_over_batches(conn, claimant, kinds, [batch])
-            recovered += len(taken) if batch not in due else 0
+            observe.CLAIMS_RECOVERED.inc(len(taken) if batch in expired else 0)
             claims += taken
-        observe.CLAIMS_RECOVERED.inc(recovered)
         return claims, until
 
     def _hold(self, claimed: tuple[list[Claim], float], *, probe: bool) -> list[Claim]:
@@ -208,7 +217,8 @@ class Worker:
             if held is not None and held.claim.generation == claim.generation:  # not a newer claim of the same row
                 del self._held[claim.id]
         observe.IN_HAND.set(len(self._held))
-        self._wake.set()
+        if self._left_over:
+            self._wake.set()
 
     async def _renew(self) -> None:
         """Keep the leases of claims that have been in hand for more than a third of their time, no longer."""

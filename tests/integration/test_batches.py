@@ -44,9 +44,9 @@ async def take_over(bench: Bench, worker: str = "next", ttl_s: float = 0) -> lis
     """Take over every batch that is expired or due."""
     who = bench.claimant(worker, ttl_s)
     async with bench.runtime.database.connection() as conn:
-        expired = {row.batch_id for row in await deliveries.expired(conn, who) if row.batch_id}
-        due = await deliveries.due_batches(conn, who)
-        return await deliveries.take_over_batches(conn, who, list(who.templates), sorted(expired | set(due)))
+        look = await deliveries.look(conn, who)
+        batches = {row.batch_id for row in look.expired if row.batch_id} | set(look.batches)
+        return await deliveries.take_over_batches(conn, who, list(who.templates), sorted(batches))
 
 
 async def call(bench: Bench, claims: list[deliveries.Claim]) -> list[Any]:

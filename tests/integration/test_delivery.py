@@ -101,7 +101,7 @@ async def test_a_live_claim_is_not_taken_over(rig: Rig) -> None:
     [claim] = await rig.claim("w1")
     claimant = rig.claimant("w2")
     async with rig.database.connection() as conn:
-        assert await deliveries.expired(conn, claimant) == []
+        assert (await deliveries.look(conn, claimant)).expired == []
         assert await deliveries.take_over(conn, claimant, list(claimant.templates), [claim.id]) == []
     assert await rig.claim("w2") == []
 
@@ -220,7 +220,7 @@ async def test_a_switch_holds_claims_and_take_overs(rig: Rig, name: str) -> None
     claimant = rig.claimant("w2")
     async with rig.database.connection() as conn:
         assert await rig.claim("w2") == []
-        assert await deliveries.expired(conn, claimant) == []
+        assert (await deliveries.look(conn, claimant)).expired == []
         assert await deliveries.take_over(conn, claimant, list(claimant.templates), [claim.id]) == []
         await rig.rows("UPDATE installation SET clock_offset = interval '2 min'")  # switches end on business time
         assert len(await deliveries.take_over(conn, claimant, list(claimant.templates), [claim.id])) == 1
@@ -240,7 +240,8 @@ async def test_release_moves_what_is_due_and_skips_who_has_no_address(rig: Rig) 
     async with rig.database.connection() as conn:
         assert (await moves.release(conn)).moved == 0
         await rig.rows("UPDATE installation SET clock_offset = interval '72 hours'")
-        assert await moves.release(conn) == moves.Released(moved=2, owed=1)
+        released = await moves.release(conn)
+        assert (released.moved, released.owed) == (2, 1)
     assert (await rig.states("ada"))["followup"] == "pending"
     [row] = await rig.rows("SELECT state, reason FROM settlements WHERE user_id = 'bob' AND kind = 'followup'")
     assert row == {"state": "skipped", "reason": "no_recipient"}

@@ -87,6 +87,7 @@ _RESULTS = (
     [timedelta(0)] * 50,
     [True] * 50,
     [None] * 50,
+    [0] * 50,
 )
 _NEW_IDS = [UUID(int=2**100 + number) for number in range(50)]
 _NEW_USERS = [f"new{number}" for number in range(50)]
@@ -123,8 +124,10 @@ _CANCELS = (SOME_IDS, ["login"] * 50, ["event:api/e"] * 50)
 
 # statement → arguments, and how many rows of a big table it may look at
 HOT: dict[str, tuple[str, tuple[Any, ...], int]] = {
-    "claim": (deliveries.CLAIM, (*_CLAIM, 50), 2_000),
-    "expired": (deliveries.EXPIRED, (KINDS, timedelta(seconds=30), "pause:provider:mock", SOME_IDS), 1_000),
+    "claim": (deliveries.CLAIM, (*_CLAIM, 50, None, 1, [NOW] * 2), 2_000),
+    "claim_in_batches": (deliveries.CLAIM, (*_CLAIM, 50, SOME_IDS[:5], 10, [NOW] * 2), 2_000),
+    "look": (deliveries.LOOK, (KINDS, timedelta(seconds=30), "pause:provider:mock", SOME_IDS), 1_000),
+    "take_over_batches": (deliveries.TAKE_OVER_BATCHES, (*_CLAIM, SOME_IDS), 2_000),
     "take_over": (deliveries.TAKE_OVER, (*_CLAIM, SOME_IDS), 1_000),
     "settle": (results.SETTLE, _RESULTS, 1_000),
     "settle_sent": (
@@ -134,7 +137,7 @@ HOT: dict[str, tuple[str, tuple[Any, ...], int]] = {
     ),
     "calls": (attempts.OF_NOTIFICATIONS, (SOME_IDS,), 1_000),
     "put_back": (results.PUT_BACK, _RESULTS, 1_000),
-    "release": (moves.RELEASE, (), 5_000),
+    "release": (moves.RELEASE, (NOW,), 5_000),
     "cancel_scheduled": (moves.CANCEL_SCHEDULED, _CANCELS, 1_000),
     "cancel_open": (moves.CANCEL_OPEN, _CANCELS, 1_000),
     "of_users": (outbox.OF_USERS, (SOME_USERS,), 1_000),
@@ -247,5 +250,5 @@ async def test_a_pause_on_many_rows_costs_nothing(prepared: asyncpg.Connection) 
     await prepared.execute(
         "INSERT INTO switches VALUES ('pause:onboarding', 'o', 'r', notifier.now(), notifier.now() + interval '1 day')"
     )
-    plan = (await _explain(prepared, "claim", (*_CLAIM, 50)))["Plan"]
+    plan = (await _explain(prepared, "claim", (*_CLAIM, 50, None, 1, [NOW] * 2)))["Plan"]
     assert _rows_looked_at(plan) <= 100, json.dumps(plan)[:3000]

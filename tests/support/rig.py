@@ -66,8 +66,7 @@ class Rig:
     async def take_over(self, worker: str = "w2", ttl_s: float = 30, **traits: Any) -> list[Claim]:
         claimant = self.claimant(worker, ttl_s, **traits)
         async with self.database.connection() as conn:
-            expired = await deliveries.expired(conn, claimant)
-            ids = [row.id for row in expired]
+            ids = [row.id for row in (await deliveries.look(conn, claimant)).expired]
             return await deliveries.take_over(conn, claimant, list(claimant.templates), ids)
 
     async def settle(self, worker: str, claims: Sequence[Claim], settlement: Settlement = SENT) -> int:
