@@ -93,10 +93,10 @@ class MockProvider:
             _document(replace(message, headers={**message.headers, **_context_headers(context, OF_A_MAIL)}))
             for message, context in zip(messages, contexts, strict=True)
         ]
-        generations = {context.get("generation") for context in contexts}
-        of_all = {name: contexts[0][name] for name in ("worker", "generation") if name in contexts[0]}
-        if len(generations) > 1:
-            del of_all["generation"]
+        generations = [context["generation"] for context in contexts if "generation" in context]
+        of_all = {name: value for name, value in contexts[0].items() if name == "worker"}
+        if generations:
+            of_all["generation"] = generations[0] if len(set(generations)) == 1 else ",".join(generations)
         answer = await self._send(f"{self._url}/batch", mails, self._call_headers(key, of_all), hand_over, written)
         if answer is None:
             return None

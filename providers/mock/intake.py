@@ -59,7 +59,8 @@ class Intake:
         asked = wire.parse(raw, batch=batch)
         if isinstance(asked, wire.Refusal):
             return await self._refuse(attempt, asked)
-        attempt = replace(attempt, to=asked.to)
+        of_each = wire.members(asked.mails, request.headers) if batch else ()
+        attempt = replace(attempt, to=asked.to, members=of_each)
         used_key = None if mode == "none" else key
         if self._desk.is_busy(used_key):
             busy = wire.Refusal(409, "concurrent_idempotent_requests", "The first call with this key is still running.")
@@ -173,10 +174,10 @@ class _Call:
                 text=mail.text,
                 headers=mail.headers,
                 body=mail.body,
-                caller=wire.caller_of(mail, self.attempt.caller),
+                caller=caller,
                 created_at=now,
             )
-            for mail in self.asked.mails
+            for mail, caller in zip(self.asked.mails, self.attempt.members or [self.attempt.caller], strict=True)
         ]
 
     def answer(self, ids: tuple[str, ...], headers: dict[str, str] | None = None) -> web.Response:

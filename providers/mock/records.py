@@ -99,7 +99,10 @@ class MessageLine:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """One call, whatever came of it. `status` is None and `answered` False where the connection was cut."""
+    """One call, whatever came of it. `status` is None and `answered` False where the connection was cut.
+
+    `members`: for a batch, whose each of its mails is.
+    """
 
     key: str | None
     caller: Caller
@@ -109,6 +112,7 @@ class AttemptRecord:
     status: int | None
     message_ids: tuple[str, ...] = ()
     answered: bool = True
+    members: tuple[Caller, ...] = ()
     seq: int = 0
 
     def as_json(self) -> Json:
@@ -127,6 +131,7 @@ class AttemptRecord:
             "message_id": self.message_ids[0] if self.message_ids else None,
             "message_ids": list(self.message_ids),
             "answered": self.answered,
+            "members": [{"user": m.user, "kind": m.kind, "generation": m.generation} for m in self.members],
         }
 
 

@@ -213,6 +213,9 @@ def _attempt(row: sqlite3.Row) -> AttemptRecord:
         status=row["status"],
         message_ids=tuple(json.loads(row["message_ids"])),
         answered=bool(row["answered"]),
+        members=tuple(
+            Caller(row["worker"], generation, user, kind) for user, kind, generation in json.loads(row["members"])
+        ),
         seq=row["seq"],
     )
 

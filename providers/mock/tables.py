@@ -30,7 +30,7 @@ SCHEMA = """
         seq INTEGER PRIMARY KEY AUTOINCREMENT,
         key TEXT, worker TEXT, generation INTEGER, user TEXT, kind TEXT, recipients TEXT NOT NULL,
         time TEXT NOT NULL, verdict TEXT NOT NULL, status INTEGER, message_ids TEXT NOT NULL,
-        answered INTEGER NOT NULL
+        answered INTEGER NOT NULL, members TEXT NOT NULL DEFAULT '[]'
     );
     CREATE INDEX IF NOT EXISTS attempts_key ON attempts (key);
     CREATE INDEX IF NOT EXISTS attempts_refused ON attempts (seq) WHERE verdict <> 'accepted';
@@ -114,8 +114,8 @@ def delete_messages(connection: sqlite3.Connection) -> int:
 
 INSERT_ATTEMPT = """
     INSERT INTO attempts (key, worker, generation, user, kind,
-                          recipients, time, verdict, status, message_ids, answered)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                          recipients, time, verdict, status, message_ids, answered, members)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
@@ -125,5 +125,6 @@ def insert_attempt(connection: sqlite3.Connection, attempt: AttemptRecord) -> in
     if a.verdict != "accepted":
         catalog.add_refused(connection)
     who = (caller.worker, caller.generation, caller.user, caller.kind)
-    what = (pack(a.to), a.time, a.verdict, a.status, pack(a.message_ids), a.answered)
+    members = pack([(member.user, member.kind, member.generation) for member in a.members])
+    what = (pack(a.to), a.time, a.verdict, a.status, pack(a.message_ids), a.answered, members)
     return connection.execute(INSERT_ATTEMPT, (a.key, *who, *what)).lastrowid or 0

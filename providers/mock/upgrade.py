@@ -6,7 +6,7 @@ import sqlite3
 
 from providers.mock import catalog, search, tables
 
-VERSION = 1
+VERSION = 2
 COLUMNS = (
     "seq, id, key, sender, recipients, subject, html, text, headers, body, worker, generation, user, kind, created_at"
 )
@@ -20,13 +20,18 @@ def prepare(connection: sqlite3.Connection) -> None:
     if version == VERSION:
         return
     old = connection.execute("SELECT 1 FROM pragma_table_info('messages') WHERE name = 'folded'").fetchone()
-    connection.executescript(f"BEGIN IMMEDIATE; {FROM_0 if old else ''} {tables.SCHEMA} {catalog.SCHEMA}")
+    without_members = connection.execute(HAS_ATTEMPTS).fetchone() and not connection.execute(HAS_MEMBERS).fetchone()
+    from_1 = ADD_MEMBERS if without_members else ""
+    connection.executescript(f"BEGIN IMMEDIATE; {FROM_0 if old else ''} {from_1} {tables.SCHEMA} {catalog.SCHEMA}")
     if old:
         _carry_over(connection)
     connection.execute(f"PRAGMA user_version = {VERSION}")
     connection.execute("COMMIT")
 
 
+HAS_ATTEMPTS = "SELECT 1 FROM sqlite_schema WHERE name = 'attempts'"
+HAS_MEMBERS = "SELECT 1 FROM pragma_table_info('attempts') WHERE name = 'members'"
+ADD_MEMBERS = "ALTER TABLE attempts ADD COLUMN members TEXT NOT NULL DEFAULT '[]';"
 FROM_0 = """
     ALTER TABLE messages RENAME TO messages_0;
     DROP INDEX messages_key;

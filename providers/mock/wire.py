@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 from urllib.parse import unquote
 
@@ -108,12 +108,19 @@ def caller(headers: Mapping[str, str]) -> Caller:
     )
 
 
-def caller_of(mail: Mail, call: Caller) -> Caller:
-    """Who sent one mail of a call: in a batch, where the call has one head for all, each says itself whose it is."""
-    return replace(
-        call,
-        user=call.user or _context(mail.headers, "X-Notifier-User"),
-        kind=call.kind or _context(mail.headers, "X-Notifier-Kind"),
+def members(mails: Sequence[Mail], headers: Mapping[str, str]) -> tuple[Caller, ...]:
+    """Who sent each mail of a batch: the call has one head for all, so each mail says itself whose it is."""
+    generations = headers.get("X-Notifier-Generation", "").split(",")
+    if len(generations) != len(mails):
+        generations = generations[:1] * len(mails)
+    return tuple(
+        Caller(
+            worker=_context(headers, "X-Notifier-Worker"),
+            generation=int(generation) if re.fullmatch(r"[0-9]{1,18}", generation) else None,
+            user=_context(mail.headers, "X-Notifier-User"),
+            kind=_context(mail.headers, "X-Notifier-Kind"),
+        )
+        for mail, generation in zip(mails, generations, strict=True)
     )
 
 

@@ -15,6 +15,7 @@ PROVIDER_PAGE = 1_000
 API_PAGE = 500
 TRIES = 20
 AGAIN_S = 0.5
+PLACES = 1_000  # more than a batch has mails
 OF_A_CALL = ("key", "worker", "generation", "user", "kind", "to", "verdict", "status", "message_ids", "answered")
 OF_A_MAIL = ("id", "key", "user", "kind", "to")
 
@@ -22,8 +23,8 @@ OF_A_MAIL = ("id", "key", "user", "kind", "to")
 async def collect(outside: Outside, recorder: Recorder) -> None:
     """Write it all down. Raises NotReady when one of them does not answer."""
     for call in reversed([call async for call in _of_provider(outside, "attempts")]):
-        named = {name: call[name] for name in OF_A_CALL}
-        recorder.attempt(datetime.fromisoformat(call["time"]), seq=call["id"], **named)
+        for place, fields in enumerate(_of_each_mail(call)):
+            recorder.attempt(datetime.fromisoformat(call["time"]), seq=call["id"] * PLACES + place, **fields)
     mails = [mail async for mail in _of_provider(outside, "messages")]
     for seq, mail in enumerate(reversed(mails), start=1):
         recorder.mail(datetime.fromisoformat(mail["created_at"]), seq=seq, **{name: mail[name] for name in OF_A_MAIL})
@@ -31,6 +32,18 @@ async def collect(outside: Outside, recorder: Recorder) -> None:
         named = {name: document[name] for name in ("id", "kind", "state", "reason")}
         recorder.opinion(user=document["user_id"], document=document, **named)
     recorder.invariants((await _read(outside.ask_api, "GET", "/v1/invariants")).body)
+
+
+def _of_each_mail(call: dict[str, Any]) -> list[dict[str, Any]]:
+    """A call as the history has it: a batch is as many as it has mails, all at one time and under one key."""
+    named = {name: call[name] for name in OF_A_CALL}
+    if not call["members"]:
+        return [named]
+    ids = call["message_ids"] or [None] * len(call["members"])
+    return [
+        named | member | {"to": [to], "message_ids": [message] if message else []}
+        for member, to, message in zip(call["members"], call["to"], ids, strict=True)
+    ]
 
 
 async def notifications(outside: Outside, filters: str = "") -> AsyncIterator[dict[str, Any]]:
