@@ -33,6 +33,7 @@ class Run(_Line):
     has_keys: bool
     window_s: float
     followup_delay_s: float
+    batch_max: int = 1  # mails in one call; more than one: a key is a batch's, and each mail in it has a line
 
 
 Act = Literal["signup", "login", "other", "cancel", "retry", "resolve", "erase", "switch", "read"]

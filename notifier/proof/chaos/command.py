@@ -59,6 +59,7 @@ def chaos(
     window: Annotated[
         float, typer.Option(min=1, max=WINDOW_S, help="Seconds for which the provider knows a key, and is taken to.")
     ] = WINDOW_S,
+    batch: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Up to N mails in one call.")] = 1,
     seeds: Annotated[int, typer.Option(min=1, help="So many runs, each with the next seed; one table at the end.")] = 1,
     soak: Annotated[bool, typer.Option("--soak", help="Run after run, until a violation or Ctrl-C.")] = False,
     recovery: Annotated[
@@ -90,6 +91,8 @@ def chaos(
         )
     if recovery and (soak or seeds > 1):
         raise typer.BadParameter("it is another kind of run: leave out --seeds, --soak", param_hint="--recovery")
+    if batch > 1 and keyless:
+        raise typer.BadParameter("without keys nothing goes in batches: leave out --keyless", param_hint="--batch")
     if soak and seeds > 1:
         raise typer.BadParameter("it takes seed after seed by itself: leave out --seeds", param_hint="--soak")
     for option, file in (("--json", json), ("--history", history)):
@@ -104,6 +107,7 @@ def chaos(
         families=choose(faults),
         has_keys=not keyless,
         window_s=window,
+        batch_max=batch,
         patience_s=patience,
         keep=keep,
         by_name=by_name(faults),
@@ -241,6 +245,8 @@ def command_line(wish: Wish) -> str:
         said.append("--keyless")
     if wish.window_s != WINDOW_S:
         said.append(f"--window {wish.window_s:g}")
+    if wish.batch_max > 1:
+        said.append(f"--batch {wish.batch_max}")
     if wish.patience_s != PATIENCE_S:
         said.append(f"--patience {wish.patience_s:.12g}")
     if wish.keep:

@@ -64,6 +64,7 @@ def document(outcome: Outcome, again: str, kept: Path | None) -> dict[str, Any]:
         "took_s": round(outcome.seconds, 1),
         "users": wish.users,
         "has_keys": wish.has_keys,
+        "batch_max": wish.batch_max,
         "families": list(wish.families),
         "faults": families,
         "failpoints": {"armed": outcome.armed, "reached": outcome.reached},

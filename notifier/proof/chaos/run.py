@@ -36,7 +36,7 @@ ARMED_LEAST = 3  # so many failpoints armed and none come to is no bad luck
 class Wish:
     """What is to be run. `seconds`: how long load and faults go on; `patience_s`: how long rest is waited for.
 
-    `window_s`: how long the provider knows a key, and is taken to.
+    `window_s`: how long the provider knows a key, and is taken to. `batch_max`: how many mails go in one call.
     `by_name`: those of the families that must be done, or the run counts for nothing.
     """
 
@@ -46,6 +46,7 @@ class Wish:
     families: tuple[str, ...]
     has_keys: bool = True
     window_s: float = WINDOW_S
+    batch_max: int = 1
     patience_s: float = PATIENCE_S
     keep: bool = False
     by_name: tuple[str, ...] = ()
@@ -114,6 +115,7 @@ async def run(wish: Wish, file: Path, screen: Screen) -> Outcome:
             seed=wish.seed,
             has_keys=wish.has_keys,
             window_s=wish.window_s,
+            batch_max=wish.batch_max,
             keep=wish.keep,
         ) as stage:
             await stage.await_ready()
@@ -161,6 +163,7 @@ def begin(recorder: Recorder, wish: Wish) -> None:
         provider_timeout_s=PROVIDER_TIMEOUT_S,
         has_keys=wish.has_keys,
         window_s=wish.window_s,
+        batch_max=wish.batch_max,
         followup_delay_s=FOLLOWUP_DELAY_S,
     )
 

@@ -137,6 +137,7 @@ async def open_stage(
     seed: int,
     has_keys: bool = True,
     window_s: float = WINDOW_S,
+    batch_max: int = 1,
     keep: bool = False,
 ) -> AsyncIterator[Stage]:
     """Start an installation and give it once every pod answers. It ends with the block, whatever ended that.
@@ -150,7 +151,8 @@ async def open_stage(
     try:
         (folder / "seed").write_text(f"{seed}\n", encoding="ascii")
         async with contextlib.AsyncExitStack() as stack:
-            stage = await _set_up(stack, folder, note, families, _provider(has_keys=has_keys, window_s=window_s))
+            provider = _provider(has_keys=has_keys, window_s=window_s, batch_max=batch_max)
+            stage = await _set_up(stack, folder, note, families, provider)
             await stage.await_ready()
             yield stage
     finally:
@@ -178,9 +180,10 @@ async def _set_up(
     return Stage(folder, scene, postgres.url, api_urls, scene.mock_url, *keys, skipped)
 
 
-def _provider(*, has_keys: bool, window_s: float) -> Mapping[str, str]:
+def _provider(*, has_keys: bool, window_s: float, batch_max: int) -> Mapping[str, str]:
     """What the provider is, and what everybody takes it for."""
-    return {"MOCK_FAMILY": "reject" if has_keys else "none", "MOCK_WINDOW_S": f"{window_s:g}"}
+    family = "reject" if has_keys else "none"
+    return {"MOCK_FAMILY": family, "MOCK_WINDOW_S": f"{window_s:g}", "BATCH_MAX": str(batch_max)}
 
 
 class _Installation:

@@ -14,6 +14,7 @@ from notifier.proof.checker.trouble import (
     concerns,
     faults_between,
     is_of_the_database,
+    is_refused,
     is_taken,
     must_have_been_repeated,
     on_its_way,
@@ -63,7 +64,7 @@ def _too_many(record: Record, about: Notification, keys: Sequence[str | None]) -
 
 def _other_body(record: Record, about: Notification) -> Iterator[Finding]:
     for attempt in about.attempts:
-        if attempt.verdict == "body_mismatch":
+        if attempt.verdict == "body_mismatch" and not _lacks_the_erased(record, attempt):
             yield record.finding("I2", about, "a repeat under the key carried another mail", *about.mails, attempt)
             return
 
@@ -73,15 +74,29 @@ def _other_key(record: Record, about: Notification) -> Iterator[Finding]:
     clocks = timedelta(seconds=CLOCKS_S)
     resolves = about.acts_of("resolve", "not_sent")
     first: dict[str | None, Attempt] = {}
+    before: list[Attempt] = []
     for attempt in about.attempts:
+        before.append(attempt)
         if attempt.key in first:
             continue
+        if record.run.batch_max > 1 and all(is_refused(other) for other in before[:-1]):
+            first.clear()  # a batch that was surely refused is dissolved, and its mails may go in others
         first[attempt.key] = attempt
         asked = [ask for ask in resolves if ask.first.at <= attempt.at + clocks]
         if len(first) > 1 + len(asked):
             sentence = f"called under {len(first)} keys, and a person had asked for {len(asked)} new ones"
             yield record.finding("I2", about, sentence, *first.values(), *(line for ask in asked for line in ask.lines))
             return
+
+
+def _lacks_the_erased(record: Record, repeat: Attempt) -> bool:
+    """Whether it is a batch's repeat, and all who were in it before and are no more were erased."""
+    same = [attempt for attempt in record.attempts if attempt.key == repeat.key]
+    now = {attempt.user for attempt in same if attempt.at == repeat.at}
+    gone = {attempt.user for attempt in same if attempt.at < repeat.at} - now
+    people = [record.people[user] for user in gone if user is not None and user in record.people]
+    erased = [any(ask.may_have_happened for ask in person.erasures) for person in people]
+    return record.run.batch_max > 1 and bool(erased) and len(erased) == len(gone) and all(erased)
 
 
 def _one_claim_twice(record: Record, about: Notification) -> Iterator[Finding]:

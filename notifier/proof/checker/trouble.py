@@ -36,6 +36,11 @@ def concerns(fault: Fault, pod: str | None = None) -> bool:
     return is_local and fault.family not in _SIGNALLED and (pod is None or named is None or named == pod)
 
 
+def is_refused(attempt: Attempt) -> bool:
+    """Whether the provider said no, and surely took nothing: whatever heard it, or did not, nothing is in doubt."""
+    return attempt.verdict in ("rejected", "unauthorized") or (attempt.verdict == "failed" and attempt.status == 429)
+
+
 def is_taken(attempt: Attempt) -> bool:
     """Whether the provider had the mail by then."""
     return attempt.verdict in _ACCEPTED
