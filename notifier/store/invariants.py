@@ -130,12 +130,12 @@ async def unasked(conn: Connection) -> int:
     return found
 
 
-# Only evidence that is a call needs one: a person's word does not. Canceled and accepted is I3; uncertain it may be.
+# Only evidence that is a call needs one: a person's word does not, and what was trimmed has none left. Canceled and accepted is I3; uncertain it may be.
 SENT_AND_RECORD_DIFFER = """
     SELECT (SELECT count(*)
-              FROM (SELECT t.id, t.state, t.evidence, t.resend_number FROM settlements t
+              FROM (SELECT t.id, t.state, t.evidence, t.resend_number, t.trimmed_at FROM settlements t
                      ORDER BY t.id DESC LIMIT 10000) AS t
-             WHERE t.state = 'sent' AND t.evidence IN ('accepted', 'duplicate', 'late_settle')
+             WHERE t.state = 'sent' AND t.evidence IN ('accepted', 'duplicate', 'late_settle') AND t.trimmed_at IS NULL
                AND (SELECT o.id FROM outbox o WHERE o.id = t.id LIMIT 1) IS NOT NULL
                AND (SELECT a.notification_id FROM attempts a
                      WHERE a.notification_id = t.id AND a.resend_number = t.resend_number
