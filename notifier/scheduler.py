@@ -90,7 +90,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str
         tick_s = min(settings.poll_s, TICK_MAX_S)
         release = clock.add_job(scheduler.release, "interval", seconds=tick_s, next_run_time=datetime.now(UTC))
         clock.add_job(scheduler.reconcile, "interval", seconds=RECONCILE_S)
-        clock.add_job(retention.run, "interval", seconds=PASS_S)
+        clock.add_job(retention.run, "interval", seconds=PASS_S, next_run_time=datetime.now(UTC))
         clock.start()
 
         def now() -> None:
@@ -102,8 +102,9 @@ async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str
                 await stop.wait()
         finally:
             clock.pause()
-            await retention.rest()
-            await scheduler.rest()  # the library cancels what still runs when it shuts down
+            await asyncio.gather(
+                scheduler.rest(), retention.rest()
+            )  # the library cancels what still runs when it shuts down
             clock.shutdown(wait=False)
 
 

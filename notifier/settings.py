@@ -280,13 +280,13 @@ class Settings(BaseSettings):
         for name, days in kept.items():
             if days < KEEP_MIN_DAYS:
                 raise ValueError(
-                    f"{name} ({days}) must be at least {KEEP_MIN_DAYS}: senders may repeat an event for a week, and what "
-                    "is younger than that is held against the record"
+                    f"{name} ({days}) must be at least {KEEP_MIN_DAYS}: a sender may repeat an event for a week, and "
+                    "for as long is what was decided held against its record"
                 )
             for window, seconds in windows.items():
                 if days * 86_400 < seconds:
                     raise ValueError(
-                        f"{name} ({days}) must not be shorter than {window} ({seconds:g} s, {seconds / 86_400:g} days): "
+                        f"{name} ({days}) must not be shorter than {window} ({seconds / 86_400:g} days): "
                         "what the provider may still be asked about has to be on record here"
                     )
         return self
