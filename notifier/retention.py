@@ -51,16 +51,14 @@ class Walk:
         """For how long a part has been waiting to be looked at."""
         return max(0.0, boot_clock() - min(self.looks_at, default=boot_clock()))
 
-    async def step(self, conn: Connection, part: int) -> bool:
-        """Look at one part; whether all that is old there has gone."""
+    async def step(self, conn: Connection, part: int) -> None:
+        """Look at one part, and remember when to do so again; at once, if a full batch left more."""
         done = await self.remove(conn, part, self.keep_days)
         for what, number in done.removed.items():
             observe.RETENTION_REMOVED.labels(what).inc(number)
-        is_through = not done.left or not any(done.removed.values())  # what is left then, somebody holds
-        if is_through:
+        if not done.left or not any(done.removed.values()):  # what is left then, somebody holds
             keep_s = self.keep_days * 86_400.0  # what comes in from now on
             self.looks_at[part] = boot_clock() + SLACK_S + (keep_s if done.next_s is None else min(keep_s, done.next_s))
-        return is_through
 
 
 class Retention:
