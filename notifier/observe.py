@@ -58,11 +58,17 @@ ANSWERS_LEFT_STANDING = _counter(
     "notifier_answers_left_standing_total", "Notifications an answer left standing although its event could stop them"
 )
 CLAIMS_RECOVERED = _counter("notifier_claims_recovered_total", "Claims taken over after they ran out")
+RETENTION_REMOVED = _counter("notifier_retention_removed_total", "Rows deleted, or emptied of their detail", "what")
+RETENTION_SECONDS = _histogram("notifier_retention_seconds", "One statement of the retention")
+RETENTION_LATE = Gauge(
+    "notifier_retention_late_seconds", "How long a part of a table has been waiting for it", ["table"], registry=None
+)
 INVARIANT_VIOLATIONS = Gauge("notifier_invariant_violations", "Live violations", ["rule"], registry=None)
 BREAKER_OPEN = Gauge("notifier_breaker_open", "Whether this process holds its calls back", registry=None)
 IN_HAND = Gauge("notifier_in_hand", "Claims this process holds", registry=None)
 OF_THE_API = (NOTIFICATIONS, OLDEST_PENDING, INVARIANT_VIOLATIONS)
 OF_A_WORKER = (BREAKER_OPEN, IN_HAND)
+OF_A_SCHEDULER = (RETENTION_LATE,)
 COORDINATION_ACQUIRE = _counter("redis_coordination_acquire_total", "Answers of Redis", "type", "outcome")
 COORDINATION_LATENCY = _histogram("redis_coordination_latency_seconds", "Round trips to Redis", "operation")
 COORDINATION_FALLBACK = _counter("redis_coordination_fallback_total", "Times we went on without Redis", "reason")

@@ -71,6 +71,9 @@ class Operator:
                 instead = "; resolve it, once you know what became of it" if found.state is State.UNCERTAIN else ""
                 text = f"it is {found.state}: only what is skipped, failed or canceled can be retried{instead}"
                 raise _wrong(found, text)
+            if found.trimmed_at is not None:
+                text = f"it ended long ago, and what its mail was made of was removed {found.trimmed_at:%Y-%m-%d}"
+                raise _wrong(found, f"{text}: there is nothing left to send", "trimmed")
             is_due = found.due_at <= await installation.business_now(conn)
             obstacle = await _replan(conn, found, is_due=is_due)
             if obstacle is not None:

@@ -1,4 +1,4 @@
-"""The scheduler's ticks: release what is due, look for late evidence. Two schedulers do no harm."""
+"""The scheduler's ticks: release what is due, look for late evidence, tidy up. Two schedulers do no harm."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from notifier import observe
 from notifier.failpoints import Point, is_armed, reach
+from notifier.retention import PASS_S, Retention
 from notifier.runtime import Runtime, background, open_runtime
 from notifier.settings import Settings
 from notifier.side_door import side_door
@@ -85,13 +86,16 @@ class Scheduler:
 async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str, str, None, str], None]) -> None:
     """Run one scheduler until `stop`; `ready` hears its own address, that of its metrics, no SMTP, and its id."""
     async with open_runtime(settings, "scheduler") as runtime, side_door(settings.host, settings.metrics_port) as url:
+        observe.expose(observe.OF_A_SCHEDULER)
         scheduler = Scheduler(runtime)
+        retention = Retention(runtime)
         clock = AsyncIOScheduler(
             timezone=UTC, job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
         )
         tick_s = min(settings.poll_s, TICK_MAX_S)
         release = clock.add_job(scheduler.release, "interval", seconds=tick_s, next_run_time=datetime.now(UTC))
         clock.add_job(scheduler.reconcile, "interval", seconds=RECONCILE_S)
+        clock.add_job(retention.run, "interval", seconds=PASS_S, next_run_time=datetime.now(UTC))
         clock.start()
 
         def now() -> None:
@@ -103,7 +107,9 @@ async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str
                 await stop.wait()
         finally:
             clock.pause()
-            await scheduler.rest()  # the library cancels what still runs when it shuts down
+            await asyncio.gather(
+                scheduler.rest(), retention.rest()
+            )  # the library cancels what still runs when it shuts down
             clock.shutdown(wait=False)
 
 

@@ -31,6 +31,8 @@ TAKEN_HEADER = re.compile(
 )
 SENDER = re.compile(r'(?:"[^"\\]*" *|[^"\\<>()\[\]@,;:]*)<([^<>]+)>')
 
+KEEP_MIN_DAYS = 8
+
 Scope = Literal["events", "read", "operate"]
 Seconds = Annotated[float, Field(gt=0, le=31_536_000)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
@@ -122,6 +124,14 @@ class Settings(BaseSettings):
     backoff_max_s: Seconds = Field(600, description="ceiling of every wait")
     give_up_after_s: Seconds = Field(86_400, description="how long refusals without attempt may go on")
     stop_grace_s: Seconds = Field(15, description="how long calls may go on after SIGTERM")
+
+    # How long things are kept, in days of real time; the guard of every (user, kind) is kept for ever
+    keep_events_days: int = Field(
+        30, le=36_500, description="ids and answers of events: a repeat that comes later is a new event"
+    )
+    keep_detail_days: int = Field(
+        90, le=36_500, description="attempts and data of a notification that has ended; it cannot be retried after that"
+    )
 
     # The database's patience with us (a frozen process must not hold a user's lock for ever)
     pool_size: int = Field(10, ge=2, le=200, description="connections per process")
@@ -271,6 +281,27 @@ class Settings(BaseSettings):
             )
         if self.only_to is not None and not self.only_to:
             raise ValueError("NOTIFIER_ONLY_TO is empty: name at least one pattern, or unset it to allow everybody")
+        return self
+
+    @model_validator(mode="after")
+    def _check_keeping(self) -> Self:
+        windows = {
+            "NOTIFIER_MOCK_WINDOW_S": self.mock_window_s if self.provider == "mock" else 0,
+            "NOTIFIER_SMTP_KEY_WINDOW_S": self.smtp_key_window_s if self.provider == "smtp" else 0,
+        }
+        kept = {"NOTIFIER_KEEP_EVENTS_DAYS": self.keep_events_days, "NOTIFIER_KEEP_DETAIL_DAYS": self.keep_detail_days}
+        for name, days in kept.items():
+            if days < KEEP_MIN_DAYS:
+                raise ValueError(
+                    f"{name} ({days}) must be at least {KEEP_MIN_DAYS}: a sender may repeat an event for a week, and "
+                    "for as long is what was decided held against its record"
+                )
+            for window, seconds in windows.items():
+                if days * 86_400 < seconds:
+                    raise ValueError(
+                        f"{name} ({days}) must not be shorter than {window} ({seconds / 86_400:g} days): "
+                        "what the provider may still be asked about has to be on record here"
+                    )
         return self
 
     @property

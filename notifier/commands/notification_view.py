@@ -33,6 +33,7 @@ REAL_TIMES = (
     ("safe to repeat until", "safe_retry_until"),
     ("sent", "sent_at"),
     ("ended", "settled_at"),
+    ("detail removed", "trimmed_at"),
 )
 
 
@@ -80,7 +81,7 @@ def print_details(
     for name, value in facts:
         to.print(Text.assemble((f"  {name:<21} ", "dim"), clean(value)))
     _print_attempts(row, to)
-    if (silent := row["attempt_count"] - len(row["attempts"])) > 0:
+    if (silent := row["attempt_count"] - len(row["attempts"])) > 0 and row["trimmed_at"] is None:
         to.print(
             f"{silent} more left no record: the worker died before it could say what came of it, and the provider may "
             "have taken the mail then."
@@ -96,6 +97,8 @@ def _print_attempts(row: Mapping[str, Any], to: Console) -> None:
     if not row["attempts"]:
         forgotten = "\nNo attempt on record. The database was restored from a backup, which knows of none after it."
         never = "\nNo attempt so far: the provider has not been called."
+        if row["trimmed_at"] is not None:
+            never = "\nNo attempt on record any more: it ended long ago."
         to.print(forgotten if row["reason"] == "restored" else never)
         return
     to.print(f"\nAttempts ({row['attempt_count']} counted since it was last planned):")
@@ -158,6 +161,8 @@ def advice(row: Mapping[str, Any], switches: Sequence[Mapping[str, Any]]) -> Ite
             yield f'{resolve} --not-sent --reason "how you know"'
         case "canceled" if not (row["decided_by"] or "").startswith("operator:"):
             yield "An event or an erasure canceled it, and that is final."
+        case "canceled" | "skipped" | "failed" if row["trimmed_at"] is not None:
+            yield "It ended long ago, and what its mail was made of was removed. Nothing can be done with it any more."
         case "canceled":
             yield from ("An operator canceled it. To take that back:", retry)
         case "skipped":

@@ -155,6 +155,9 @@ class NotificationOut(_Out):
     evidence: str | None = Field(description="how it is known to be sent: accepted, duplicate, late_settle, operator")
     sent_at: datetime | None = Field(description="when it became known to be sent")
     settled_at: datetime | None = Field(description="when it ended, in whatever way")
+    trimmed_at: datetime | None = Field(
+        description="when its attempts and the detail of its end were removed, long after it; it cannot be retried"
+    )
     attempt_count: int = Field(description="counted attempts since it was planned or retried")
     attempts: list[AttemptOut] = Field(description="every recorded call, the oldest first; 1000 at most")
 
@@ -199,7 +202,7 @@ class TimelineEntry(BaseModel):
 
 
 class TimelineOut(_Out):
-    """The oldest first; of one instant, causes before effects."""
+    """The oldest first; of one instant, causes before effects. What was removed after its time is not in it."""
 
     timeline: list[TimelineEntry]
 

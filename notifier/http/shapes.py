@@ -71,6 +71,7 @@ def notification_document(context: Context, row: Notification, calls: Sequence[A
         "evidence": row.evidence,
         "sent_at": iso(row.sent_at),
         "settled_at": iso(row.settled_at),
+        "trimmed_at": iso(row.trimmed_at),
         "attempt_count": row.attempts,
         "attempts": [attempt_document(call) for call in calls],
     }

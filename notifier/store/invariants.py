@@ -41,13 +41,20 @@ async def doubled_or_lost(conn: Connection) -> int:
 # Of each state the newest, found by (state, id): with `state = …` the planner may walk all ids to find a rare state.
 # Nothing orders events by time, and an index for that alone would cost every event: the last pages of the table hold
 # the newest, as long as nothing is deleted from it, and some of the newest after that. They are read to their end,
-# some 10 000 events: a LIMIT would count from the oldest of them.
+# some 10 000 events: a LIMIT would count from the oldest of them. What retention deleted leaves room further to the
+# front; what was put there is found by its user, as long as any of the newest decisions is about that one.
 PROMISED_AND_MISSING = """
-    SELECT (SELECT count(*)
-              FROM (SELECT e.user_id, e.answer FROM events e
-                     WHERE e.ctid >= (SELECT format('(%s,0)',
-                                                    greatest(0, pg_relation_size('events') / 8192 - 1000))::tid)
-                       AND e.answer IS NOT NULL) AS e,
+    WITH newest AS (
+        SELECT e.source, e.id, e.user_id, e.answer FROM events e
+         WHERE e.ctid >= (SELECT format('(%s,0)', greatest(0, pg_relation_size('events') / 8192 - 1000))::tid)
+        UNION ALL
+        SELECT e.source, e.id, e.user_id, e.answer
+          FROM (SELECT DISTINCT o.user_id
+                  FROM (SELECT o.user_id FROM outbox o ORDER BY o.id DESC LIMIT 10000) AS o) AS u,
+               LATERAL (SELECT e.source, e.id, e.user_id, e.answer FROM events e
+                         WHERE e.user_id = u.user_id ORDER BY e.user_id, e.received_at DESC LIMIT 5) AS e)
+    SELECT (SELECT count(DISTINCT (e.source, e.id, n.id, n.kind))
+              FROM (SELECT e.source, e.id, e.user_id, e.answer FROM newest e WHERE e.answer IS NOT NULL) AS e,
                    json_to_recordset(e.answer -> 'notifications') AS n (id uuid, kind text)
              WHERE (SELECT o.id FROM outbox o
                      WHERE o.id = n.id AND o.user_id = e.user_id AND o.kind = n.kind LIMIT 1) IS NULL)
@@ -136,12 +143,13 @@ async def unasked(conn: Connection) -> int:
     return found
 
 
-# Only evidence that is a call needs one: a person's word does not. Canceled and accepted is I3; uncertain it may be.
+# Only evidence that is a call needs one: a person's word does not, and what was trimmed has none left. Canceled and
+# accepted is I3; uncertain it may be.
 SENT_AND_RECORD_DIFFER = f"""
     SELECT (SELECT count(*)
-              FROM (SELECT t.id, t.state, t.evidence, t.resend_number FROM settlements t
+              FROM (SELECT t.id, t.state, t.evidence, t.resend_number, t.trimmed_at FROM settlements t
                      ORDER BY t.id DESC LIMIT 10000) AS t
-             WHERE t.state = 'sent' AND t.evidence IN ('accepted', 'duplicate', 'late_settle')
+             WHERE t.state = 'sent' AND t.evidence IN ('accepted', 'duplicate', 'late_settle') AND t.trimmed_at IS NULL
                AND (SELECT o.id FROM outbox o WHERE o.id = t.id LIMIT 1) IS NOT NULL
                AND (SELECT a.notification_id FROM calls a
                      WHERE a.notification_id = t.id AND a.resend_number = t.resend_number

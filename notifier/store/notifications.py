@@ -40,6 +40,7 @@ class Notification:
     claimed_at: datetime | None
     claim_expires_at: datetime | None
     settled_at: datetime | None
+    trimmed_at: datetime | None
     cancel_on: tuple[str, ...]
     cancel_from: datetime
     batch_id: UUID | None
@@ -59,7 +60,7 @@ _FULL = """
          WHEN s.id IS NOT NULL THEN 'scheduled' END AS state,
     coalesce(t.reason, d.reason) AS reason,
     CASE WHEN t.decided_by = 'worker' THEN 'worker:' || t.claimed_by ELSE t.decided_by END AS decided_by, t.evidence,
-    t.provider_message_id, t.settled_at,
+    t.provider_message_id, t.settled_at, t.trimmed_at,
     coalesce(t.generation, d.generation, s.generation) AS generation,
     coalesce(t.resend_number, d.resend_number, s.resend_number) AS resend_number,
     coalesce(t.attempts, d.attempts, 0) AS attempts,
@@ -220,6 +221,7 @@ def _notification(row: Row) -> Notification:
         claimed_at=row["claimed_at"],
         claim_expires_at=row["claim_expires_at"],
         settled_at=row["settled_at"],
+        trimmed_at=row["trimmed_at"],
         cancel_on=tuple(row["cancel_on"]),
         cancel_from=row["cancel_from"],
         batch_id=row["batch_id"],

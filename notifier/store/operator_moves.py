@@ -39,9 +39,10 @@ async def cancel(conn: Connection, notification: UUID, generation: int, decided_
     return await conn.fetchval(CANCEL_PENDING, notification, generation, decided_by) is not None
 
 
+# Trimmed meanwhile: the mark is in the row itself, so that who waited for its lock finds it.
 RETRY_SCHEDULED = """
     WITH m AS (
-        DELETE FROM settlements WHERE id = $1 AND generation = $2 AND state = $3
+        DELETE FROM settlements WHERE id = $1 AND generation = $2 AND state = $3 AND trimmed_at IS NULL
         RETURNING id, user_id, kind, generation, resend_number)
     INSERT INTO scheduled_sends (id, user_id, kind, due_at, generation, resend_number)
     SELECT m.id, m.user_id, m.kind, o.due_at, m.generation + 1, m.resend_number
@@ -59,7 +60,7 @@ async def schedule_again(conn: Connection, notification: UUID, generation: int, 
 # What had ended before a restore may have been retried, and sent, after the backup: under the same key it is in doubt.
 RETRY_OWED = """
     WITH m AS (
-        DELETE FROM settlements WHERE id = $1 AND generation = $2 AND state = $3
+        DELETE FROM settlements WHERE id = $1 AND generation = $2 AND state = $3 AND trimmed_at IS NULL
         RETURNING id, user_id, kind, generation, resend_number, settled_at, provider),
     lost AS (
         SELECT r.at, r.account FROM m, restores r WHERE r.made_at > m.settled_at AND $4::int = 0

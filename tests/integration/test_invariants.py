@@ -170,6 +170,21 @@ async def test_the_newest_answers_are_looked_at_however_many_came_before(lived_i
     assert await counted(lived_in) == Counter({"I1": 50})
 
 
+async def test_an_answer_that_went_where_retention_made_room_is_looked_at(lived_in: Api) -> None:
+    await lived_in.conn.execute(QUIET_EVENTS)
+    await lived_in.conn.execute("DELETE FROM events WHERE id LIKE 'quiet____'")
+    await lived_in.conn.execute("VACUUM events")
+    await lived_in.signup("u_new")
+    pages = await lived_in.conn.fetchval(
+        """SELECT pg_relation_size('events') / 8192 - split_part(trim(leading '(' from ctid::text), ',', 1)::int
+             FROM events WHERE user_id = 'u_new'"""
+    )
+    assert pages > 1_000, "it was put among the last pages, which shows nothing"
+    assert await counted(lived_in) == NOTHING
+    await lived_in.conn.execute(LOST_WITH_ITS_DECISION.replace("LIMIT 1", "WHERE user_id = 'u_new' LIMIT 1"))
+    assert await counted(lived_in) == Counter({"I1": 1})
+
+
 # ------------------------------------------------------------------------------------------ what is late
 
 ALIVE = """

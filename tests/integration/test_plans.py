@@ -23,6 +23,7 @@ from notifier.store import (
     operator_moves,
     outbox,
     results,
+    retention,
     users,
 )
 from notifier.store.database import server_settings
@@ -119,6 +120,7 @@ _ACCEPTED = (
 )
 _PAGE = (UUID(int=1_000), None, 101)
 _RARE = (UUID(int=1_000), "rare", 101)
+_PART = ("(1280,0)", "(1408,0)")
 _ONE = (SOME_IDS[0], 0)
 _CANCELS = (SOME_IDS, ["login"] * 50, ["event:api/e"] * 50)
 
@@ -158,7 +160,7 @@ HOT: dict[str, tuple[str, tuple[Any, ...], int]] = {
     "read_for_events": (acceptance.READ, (SOME_USERS,), 1_000),
     "accept": (acceptance.WRITE, _ACCEPTED, 1_000),
     "invariant_0": (invariants.DOUBLED_OR_LOST, (), 50_000),
-    "invariant_1": (invariants.PROMISED_AND_MISSING, (LAST_ID,), 45_000),
+    "invariant_1": (invariants.PROMISED_AND_MISSING, (LAST_ID,), 75_000),
     "invariant_2": (invariants.ACCEPTED_TWICE, (), 20_000),
     "invariant_3": (invariants.CANCELED_AND_CALLED, (LAST_ID,), 20_000),
     "invariant_4": (invariants.OVERDUE_SENDS, (None, timedelta(seconds=20)), 1_100),
@@ -169,6 +171,10 @@ HOT: dict[str, tuple[str, tuple[Any, ...], int]] = {
         (None, timedelta(seconds=31), timedelta(seconds=41), KINDS),
         2_500,
     ),
+    "forget_events": (retention.EVENTS, (*_PART, timedelta(days=30)), 5_000),
+    "forget_old_events": (retention.EVENTS, (*_PART, timedelta(days=-1)), 6_000),
+    "trim": (retention.SETTLED, (*_PART, timedelta(days=90)), 15_000),
+    "trim_old": (retention.SETTLED, (*_PART, timedelta(days=-1)), 17_000),
     "read_users": (users.READ, (SOME_USERS,), 1_000),
     "last_seen": (users.LAST_SEEN, (SOME_USERS,), 1_000),
 }

@@ -106,6 +106,16 @@ def test_every_unknown_name_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> 
         ),
         ({"POLL_S": "30"}, ["NOTIFIER_POLL_S (30)", "NOTIFIER_CLAIM_TTL_S (30)"]),
         ({"LOCK_TIMEOUT_S": "11"}, ["NOTIFIER_LOCK_TIMEOUT_S (11)", "NOTIFIER_STATEMENT_TIMEOUT_S (10)"]),
+        ({"KEEP_EVENTS_DAYS": "7"}, ["NOTIFIER_KEEP_EVENTS_DAYS (7) must be at least 8"]),
+        ({"KEEP_DETAIL_DAYS": "7"}, ["NOTIFIER_KEEP_DETAIL_DAYS (7) must be at least 8"]),
+        (
+            {"KEEP_EVENTS_DAYS": "9", "MOCK_WINDOW_S": "864000"},
+            ["NOTIFIER_KEEP_EVENTS_DAYS (9)", "NOTIFIER_MOCK_WINDOW_S (10 days)"],
+        ),
+        (
+            {"KEEP_DETAIL_DAYS": "9", "PROVIDER": "smtp", "SMTP_KEY_HEADER": "X-Key", "SMTP_KEY_WINDOW_S": "864000"},
+            ["NOTIFIER_KEEP_DETAIL_DAYS (9)", "NOTIFIER_SMTP_KEY_WINDOW_S (10 days)"],
+        ),
         ({"ONLY_TO": ""}, ["NOTIFIER_ONLY_TO is empty"]),
         ({"ONLY_TO": " , "}, ["NOTIFIER_ONLY_TO is empty"]),
     ],
@@ -120,6 +130,7 @@ def test_an_unsafe_combination_is_refused_and_both_sides_are_named(
 
 def test_the_edge_of_a_combination_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     given(monkeypatch, CLAIM_TTL_S="21", PROVIDER_TIMEOUT_S="10", POLL_S="20.9", BACKOFF_FIRST_S="5", BACKOFF_MAX_S="5")
+    given(monkeypatch, KEEP_EVENTS_DAYS="8", KEEP_DETAIL_DAYS="8", MOCK_WINDOW_S=str(8 * 86_400))
 
 
 def test_moved_time_is_refused_with_a_real_provider(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from notifier.proof.guards.guard import Change, Chaos, Guard
 
 _RACES = "tests/integration/test_guards.py"
 _DELIVERY = "tests/integration/test_delivery.py"
+_RETENTION = "tests/integration/test_retention.py"
 _MOVES = "notifier/store/moves.py"
 
 _SCHEDULED_FIRST = """\
@@ -174,5 +175,29 @@ MOVING = (
         ),
         (f"{_DELIVERY}::test_a_live_claim_is_not_taken_over",),
         unseen="the look before it finds expired claims only; and the key, or doubt, stands behind it",
+    ),
+    Guard(
+        "trimmed mark",
+        "a mail owed again while what it is made of is being removed",
+        tuple(
+            Change(
+                "notifier/store/operator_moves.py",
+                f"state = $3 AND trimmed_at IS NULL\n        RETURNING {columns})",
+                f"state = $3\n        RETURNING {columns})",
+            )
+            for columns in (
+                "id, user_id, kind, generation, resend_number",
+                "id, user_id, kind, generation, resend_number, settled_at, provider",
+            )
+        ),
+        (f"{_RETENTION}::test_a_retry_that_waited_for_the_trimming_finds_the_mark",),
+        unseen="no load lasts for weeks",
+    ),
+    Guard(
+        "retention: ends only",
+        "a mail in doubt without the record that could end the doubt",
+        (Change("notifier/store/retention.py", " AND s.state <> 'uncertain'", ""),),
+        (f"{_RETENTION}::test_what_is_open_or_uncertain_keeps_everything",),
+        unseen="no load lasts for weeks",
     ),
 )
