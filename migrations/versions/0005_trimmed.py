@@ -22,7 +22,7 @@ STATEMENTS = (
     "COMMENT ON TABLE events IS"
     " 'accepted events, for as long as retention keeps them; the primary key makes a repeat harmless'",
     "COMMENT ON TABLE attempts IS"
-    " 'every finished call of a provider but those that sent the mail; append-only, until the notification ended long ago'",
+    " 'every finished call of a provider but those that sent the mail; append-only, until it ended long ago'",
 )
 
 

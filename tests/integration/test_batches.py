@@ -142,6 +142,23 @@ async def test_a_member_whose_claim_still_runs_keeps_the_whole_batch(bench: Benc
     assert await take_over(bench) == []
 
 
+async def test_what_is_in_doubt_under_its_own_key_joins_no_batch(bench: Bench) -> None:
+    await bench.mock.faults(drop_response_rate=1)
+    [user] = await sign_up(bench, 1)
+    async with bench.working():
+        await bench.until_taken(1)
+    await bench.mock.delete("/api/faults")
+    await sign_up(bench, 4, first=1)
+    await bench.rig.rows(
+        "UPDATE deliveries SET next_attempt_at = now(), claimed_by = NULL, claimed_at = NULL, "
+        "claim_expires_at = NULL, calling = false"
+    )
+    rows = await bench.work_off(5)
+    assert {row["state"] for row in rows} == {"sent"}
+    assert await bench.mock.verdicts(bench.key(user)) == ["accepted", "duplicate"]
+    assert len(await bench.mock.inbox()) == 5
+
+
 async def test_a_login_after_the_claim_is_too_late_for_a_member_as_for_any_other(bench: Bench) -> None:
     await sign_up(bench, 3)
     claims = await bench.claim(ttl_s=30)

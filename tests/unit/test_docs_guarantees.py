@@ -73,7 +73,8 @@ def seen(guard: Guard) -> str:
         return f"no: {guard.unseen}"
     chaos = guard.chaos
     window = "" if chaos.window_s is None else f" --window {chaos.window_s:g}"
-    return f"chaos: {chaos.faults.replace(',', ', ')}{' --keyless' * chaos.keyless}{window}"
+    batch = "" if chaos.batch == 1 else f" --batch {chaos.batch}"
+    return f"chaos: {chaos.faults.replace(',', ', ')}{' --keyless' * chaos.keyless}{window}{batch}"
 
 
 def test_all_fifteen_questions_are_answered_with_a_test() -> None:

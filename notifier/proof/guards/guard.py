@@ -30,6 +30,7 @@ class Chaos:
     users: int = 150
     keyless: bool = False
     window_s: float | None = None
+    batch: int = 1
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -38,6 +39,8 @@ class Chaos:
         words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
         if self.window_s is not None:
             words += ["--window", f"{self.window_s:g}"]
+        if self.batch > 1:
+            words += ["--batch", str(self.batch)]
         return tuple(words + ["--keyless"] * self.keyless)
 
 

@@ -61,15 +61,16 @@ _RELEASE = """\
         DELETE FROM scheduled_sends
          WHERE id = ANY (ARRAY (SELECT s.id FROM scheduled_sends s
                                  WHERE s.due_at <= notifier.now()
+                                   AND (s.due_at, s.id) >= ($1, '00000000-0000-0000-0000-000000000000'::uuid)
                                  ORDER BY s.due_at, s.id
                                  LIMIT 500                    -- literal: a parameter turns the plan into a full scan
                                    FOR UPDATE SKIP LOCKED))
-        RETURNING id, user_id, kind, generation, resend_number),
+        RETURNING id, user_id, kind, due_at, generation, resend_number),
 """
 _RELEASE_BY_A_LOOK = """\
     WITH due AS (
-        SELECT s.id, s.user_id, s.kind, s.generation, s.resend_number FROM scheduled_sends s
-         WHERE s.due_at <= notifier.now() ORDER BY s.due_at, s.id LIMIT 500),
+        SELECT s.id, s.user_id, s.kind, s.due_at, s.generation, s.resend_number FROM scheduled_sends s
+         WHERE s.due_at <= notifier.now() AND s.due_at >= $1 ORDER BY s.due_at, s.id LIMIT 500),
     gone AS (DELETE FROM scheduled_sends WHERE id = ANY (ARRAY (SELECT id FROM due))),
 """
 
@@ -156,8 +157,8 @@ MOVING = (
         (
             Change(
                 "notifier/store/deliveries.py",
-                "                                      FOR UPDATE SKIP LOCKED) AS r",
-                "                                      ) AS r",
+                "                           FOR UPDATE SKIP LOCKED) AS r",
+                "                           ) AS r",
             ),
         ),
         (f"{_RACES}::test_a_claim_passes_over_what_another_claim_holds",),

@@ -253,8 +253,8 @@ SENDING = (
         (
             Change(
                 "notifier/worker/loop.py",
-                "for row in expired if not row.overdue}",
-                "for row in expired}",
+                "for row in look.expired if not row.overdue}",
+                "for row in look.expired}",
             ),
         ),
         (f"{_WORKER}::test_a_renewed_lease_is_respected_for_one_claim_time",),
