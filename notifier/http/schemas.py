@@ -8,7 +8,7 @@ import re
 import zoneinfo
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Annotated, Any, Literal, TypeVar
 
 from email_validator import EmailNotValidError, validate_email
@@ -26,6 +26,8 @@ _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 _ID = re.compile(r"[\x21-\x7e]{1,255}")
+_PLAIN_LOCAL = re.compile(r"[A-Za-z0-9]+(?:[._+-][A-Za-z0-9]+)*")
+_PLAIN_MAX = 64  # characters of the whole address: far below every limit of a part
 
 
 def _no_control(value: str) -> str:
@@ -49,13 +51,26 @@ def _moment(value: object) -> datetime:
 
 
 def _address(value: str) -> str:
+    local, _, domain = value.rpartition("@")
     try:
+        if len(value) <= _PLAIN_MAX and _PLAIN_LOCAL.fullmatch(local):
+            return f"{local}@{_domain(domain)}"  # what the library says of a plain local part is known
         checked = validate_email(value, check_deliverability=False, globally_deliverable=False)
     except EmailNotValidError as error:
         raise ValueError(f"is not an address mail can go to: {error}") from None
-    if "." not in checked.domain:
+    return f"{checked.local_part}@{_with_a_dot(checked.domain)}"
+
+
+@lru_cache(maxsize=4_096)
+def _domain(domain: str) -> str:
+    """The domain as the library normalizes it: most addresses share few. Raises EmailNotValidError, ValueError."""
+    return _with_a_dot(validate_email(f"a@{domain}", check_deliverability=False, globally_deliverable=False).domain)
+
+
+def _with_a_dot(domain: str) -> str:
+    if "." not in domain:
         raise ValueError("is not an address mail can go to: the part after the @ has no dot")
-    return checked.normalized
+    return domain
 
 
 def _timezone(value: str) -> str:
@@ -160,9 +175,25 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def check_storable(document: Any) -> None:
     """Refuse what PostgreSQL or another reader could not hold: NUL, lone surrogates, endless numbers, deep nesting."""
+    if _is_storable(document, 0):
+        return
     errors = list(_unstorable(document, "", 0))
     if errors:
         raise Problem("invalid", f"{errors[0][0] or 'the body'} {errors[0][1]}", errors[:20])
+
+
+def _is_storable(value: Any, depth: int) -> bool:
+    """Whether there is surely nothing to refuse: the quick look, which need not say where."""
+    kind = type(value)
+    if kind is str:
+        return value.isascii() and "\x00" not in value
+    if kind is dict:
+        return depth < DEPTH_MAX and all(
+            _is_storable(name, depth) and _is_storable(item, depth + 1) for name, item in value.items()
+        )
+    if kind is list:
+        return depth < DEPTH_MAX and all(_is_storable(item, depth + 1) for item in value)
+    return value is None or kind is bool or (kind in (int, float) and -(10**300) < value < 10**300)
 
 
 def _unstorable(value: Any, pointer: str, depth: int) -> Iterator[tuple[str, str]]:

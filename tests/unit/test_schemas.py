@@ -9,12 +9,21 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from email_validator import EmailNotValidError, validate_email
 from hypothesis import given
 from hypothesis import strategies as st
 
 from notifier.domain.event import API, LOGIN_WEBHOOK, Event, Profile
 from notifier.http.problems import Problem
-from notifier.http.schemas import DEPTH_MAX, check_storable, parse_event, parse_json, parse_login
+from notifier.http.schemas import (
+    DEPTH_MAX,
+    _is_storable,
+    _unstorable,
+    check_storable,
+    parse_event,
+    parse_json,
+    parse_login,
+)
 
 MINIMAL = {"id": "evt_1", "type": "user.signed_up", "user": {"id": "u_1"}}
 FULL = {
@@ -267,6 +276,40 @@ def test_an_address_is_one_that_mail_can_go_to(email: Any) -> None:
 )
 def test_an_address_is_kept_in_one_form(email: str, stored: str) -> None:
     assert parse_event(with_user(email=email), None).profile.email == stored
+
+
+_LOCALS = st.text(alphabet='abzAZ09._+-@"é ', max_size=70)
+_DOMAINS = st.text(alphabet="abzA09.-ü@[", max_size=20) | st.sampled_from(["example.com", "Example.ORG", "bücher.de"])
+
+
+@given(local=_LOCALS, domain=_DOMAINS)
+def test_a_plain_address_is_what_the_library_says_it_is(local: str, domain: str) -> None:
+    """The short way takes no address that the library refuses, refuses none that it takes, and writes it as it does."""
+    address = f"{local}@{domain}"
+    try:
+        checked = validate_email(address, check_deliverability=False, globally_deliverable=False)
+    except EmailNotValidError:
+        expected = None
+    else:
+        expected = checked.normalized if "." in checked.domain else None
+    document = with_user(email=address)
+    if expected is None:
+        assert pointers(refused(document)) == ["/user/email"]
+    else:
+        assert parse_event(document, None).profile.email == expected
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just(10**301) | st.just("a\x00b"),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(_JSON)
+def test_the_quick_look_lets_nothing_through(document: Any) -> None:
+    if _is_storable(document, 0):
+        assert list(_unstorable(document, "", 0)) == []
 
 
 # ---------------------------------------------------------------------------------------------- times
