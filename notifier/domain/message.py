@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import jinja2
 from jinja2 import StrictUndefined, TemplateError, Undefined
 from jinja2.sandbox import SandboxedEnvironment
 
@@ -71,9 +72,9 @@ def render(
 ) -> Message:
     """Fill in a template. Raises TemplateBroken for an unknown variable, bad syntax, or an impossible subject."""
     try:
-        subject = _compile(_TEXT, template.subject).render(data).strip()
-        html = _compile(_HTML, template.html).render(data)
-        text = _compile(_TEXT, template.text).render(data)
+        subject = _fill(_TEXT, template.subject, data).strip()
+        html = _fill(_HTML, template.html, data)
+        text = _fill(_TEXT, template.text, data)
     except TemplateError as error:
         raise TemplateBroken(_tellable(template, error)) from error
     except Exception as error:
@@ -102,6 +103,13 @@ def _tellable(template: Template, error: TemplateError) -> str:
     return f"{template.name}: {type(error).__name__}"
 
 
+def _fill(environment: SandboxedEnvironment, source: str, data: Mapping[str, Any]) -> str:
+    """What Template.render() does, with the names every template knows laid out once and not for each mail."""
+    template, known = _compile(environment, source)
+    return environment.concat(template.root_render_func(template.new_context({**known, **data}, shared=True)))
+
+
 @functools.lru_cache(maxsize=_COMPILED_MAX)
-def _compile(environment: SandboxedEnvironment, source: str) -> Any:
-    return environment.from_string(source)
+def _compile(environment: SandboxedEnvironment, source: str) -> tuple[jinja2.Template, dict[str, Any]]:
+    template = environment.from_string(source)
+    return template, dict(template.globals)

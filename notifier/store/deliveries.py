@@ -36,9 +36,12 @@ class Claimant:
         assert self.batch_max == 1 or self.has_keys
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that costs a mail more than all that is done with its claim in memory
 class Claim:
-    """One notification in our hands. Durations are seconds on the database's real clock, at the claim."""
+    """One notification in our hands. Durations are seconds on the database's real clock, at the claim.
+
+    The fields stand as the statements below give them.
+    """
 
     id: UUID
     user_id: str
@@ -55,16 +58,15 @@ class Claim:
     due_again_at: datetime  # business time: when this attempt became due
     claimed_at: datetime
     doubt_since: datetime | None
+    erased: bool
+    batch_id: UUID | None  # the call it goes in: with all that carry the same, under this as the key
     doubt_age_s: float | None
     open_for_s: float
     due_late_s: float
     suppressed: str | None
-    erased: bool
-    data: dict[str, Any]
-    recovered: bool
     restored: bool
     called_off_by: str | None  # type of the event that stops it; looked for only where a restore put it in doubt
-    batch_id: UUID | None = None  # the call it goes in: with all that carry the same, under this as the key
+    data: dict[str, Any]
 
     @property
     def in_doubt(self) -> bool:
@@ -94,7 +96,9 @@ _CLAIM_SET = """
            template_hash    = coalesce(d.template_hash, ($6::text[])[array_position($5::text[], d.kind_name)])
 """
 _CLAIM_READ = """
-    SELECT c.*, o.data,
+    SELECT c.id, c.user_id, c.kind, c.generation, c.attempts, c.waits, c.resend_number, c.recipient, c.locale,
+           c.template_hash, c.provider, c.entered_at, c.next_attempt_at, c.claimed_at, c.doubt_since, c.erased,
+           c.batch_id,
            extract(epoch FROM now() - c.doubt_since)::float8 AS doubt_age_s,
            extract(epoch FROM now() - c.entered_at)::float8 AS open_for_s,
            extract(epoch FROM notifier.now() - o.due_at)::float8 AS due_late_s,
@@ -103,7 +107,8 @@ _CLAIM_READ = """
            CASE WHEN c.reason = 'restored'
                 THEN (SELECT l.event_type FROM last_seen l
                        WHERE l.user_id = c.user_id AND l.event_type = ANY (o.cancel_on) AND l.seen_at >= o.cancel_from
-                       ORDER BY l.event_type LIMIT 1) END AS called_off_by
+                       ORDER BY l.event_type LIMIT 1) END AS called_off_by,
+           o.data
       FROM c, LATERAL (SELECT o.data, o.due_at, o.cancel_on, o.cancel_from
                          FROM outbox o WHERE o.id = c.id LIMIT 1) AS o
 """
@@ -156,7 +161,7 @@ async def claim(
     names = [uuid4() for _ in range(-(-min(limit, CLAIM_MAX) // size))] if size > 1 else None
     arguments = (*_claim_arguments(claimant, kinds), min(limit, CLAIM_MAX), names, size)
     rows = await conn.fetch(CLAIM, *arguments, since or [_BEFORE_ALL] * len(kinds))
-    return [_claim(row, recovered=False) for row in rows]
+    return [_claim(row) for row in rows]
 
 
 # One statement for all that an idle worker has to know. Of the rows that are due, one of each kind is enough.
@@ -246,7 +251,7 @@ TAKE_OVER = f"""
 async def take_over(conn: Connection, claimant: Claimant, kinds: Sequence[str], ids: Sequence[UUID]) -> list[Claim]:
     """Claim those of `ids` whose claim is still expired; each comes in doubt if its owner may have been calling."""
     rows = await conn.fetch(TAKE_OVER, *_claim_arguments(claimant, kinds), sorted(ids))
-    return [_claim(row, recovered=True) for row in rows]
+    return [_claim(row) for row in rows]
 
 
 # A batch is claimed whole or not at all: its members were claimed in one statement, and wherever they go they go
@@ -281,7 +286,7 @@ async def take_over_batches(
 ) -> list[Claim]:
     """Claim those of `batches` that are expired or due as a whole, all their members; others are left alone."""
     rows = await conn.fetch(TAKE_OVER_BATCHES, *_claim_arguments(claimant, kinds), sorted(batches))
-    return [_claim(row, recovered=row["generation"] > 1) for row in rows]
+    return [_claim(row) for row in rows]
 
 
 def _claim_arguments(claimant: Claimant, kinds: Sequence[str]) -> tuple[Any, ...]:
@@ -296,34 +301,10 @@ def _claim_arguments(claimant: Claimant, kinds: Sequence[str]) -> tuple[Any, ...
     )
 
 
-def _claim(row: Row, *, recovered: bool) -> Claim:
-    return Claim(
-        id=row["id"],
-        user_id=row["user_id"],
-        kind=row["kind"],
-        generation=row["generation"],
-        attempts=row["attempts"],
-        waits=row["waits"],
-        resend_number=row["resend_number"],
-        recipient=row["recipient"],
-        locale=row["locale"],
-        template_hash=row["template_hash"],
-        provider=row["provider"],
-        entered_at=row["entered_at"],
-        due_again_at=row["next_attempt_at"],
-        claimed_at=row["claimed_at"],
-        doubt_since=row["doubt_since"],
-        doubt_age_s=row["doubt_age_s"],
-        open_for_s=row["open_for_s"],
-        due_late_s=row["due_late_s"],
-        suppressed=row["suppressed"],
-        erased=row["erased"],
-        data=json.loads(row["data"]),
-        recovered=recovered,
-        restored=row["restored"],
-        called_off_by=row["called_off_by"],
-        batch_id=row["batch_id"],
-    )
+def _claim(row: Row) -> Claim:
+    claim = Claim(*row)
+    claim.data = json.loads(row["data"]) if row["data"] != "{}" else {}
+    return claim
 
 
 BEGIN_CALL = """

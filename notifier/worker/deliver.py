@@ -67,13 +67,13 @@ class Deliverer:
     provider: Provider
     breaker: Breaker
     stopping: bool = False
+    policy: RetryPolicy = field(init=False)
     _known: dict[str, Template] = field(default_factory=dict)
 
-    @property
-    def policy(self) -> RetryPolicy:
-        """The retry policy as the settings have it."""
+    def __post_init__(self) -> None:
+        """Read the retry policy once."""
         settings = self.runtime.settings
-        return RetryPolicy(
+        self.policy = RetryPolicy(
             first_s=settings.backoff_first_s,
             max_s=settings.backoff_max_s,
             attempts_max=settings.attempts_max,
@@ -279,32 +279,25 @@ class Deliverer:
     def _read(self, group: Sequence[Held], outcomes: Sequence[Outcome], *, began: float, took_s: float) -> list[Result]:
         """What the outcomes of one call mean. Claims of one batch share their fate, so they are judged by the worst."""
         claims = [held.claim for held in group]
-        may_repeat = all(self._may_repeat(held.claim, boot_clock() - self._claimed_at(held)) for held in group)
-        jitter = random.random()
-
-        def judged(outcome: Outcome) -> Settlement:
-            return settle(
-                outcome,
-                policy=self.policy,
-                attempt=max(claim.attempts for claim in claims),
-                waits=max(claim.waits for claim in claims),
-                doubt=any(claim.in_doubt for claim in claims),
-                may_repeat=may_repeat,
-                given_up_waiting=any(claim.open_for_s > self.runtime.settings.give_up_after_s for claim in claims),
-                jitter=jitter,
-                probe=group[0].probe,
-            )
-
+        first, name = outcomes[0], outcome_name(outcomes[0])
+        settlement = settle(
+            first,
+            policy=self.policy,
+            attempt=max(claim.attempts for claim in claims),
+            waits=max(claim.waits for claim in claims),
+            doubt=any(claim.in_doubt for claim in claims),
+            may_repeat=all(self._may_repeat(held.claim, boot_clock() - self._claimed_at(held)) for held in group),
+            given_up_waiting=any(claim.open_for_s > self.runtime.settings.give_up_after_s for claim in claims),
+            jitter=random.random(),
+            probe=group[0].probe,
+        )
+        reason = getattr(first, "reason", None)
         results = []
         for claim, outcome in zip(claims, outcomes, strict=True):
-            call = Call(
-                outcome_name(outcome),
-                getattr(outcome, "reason", None),
-                getattr(outcome, "message_id", None),
-                began=began,
-                took_s=took_s,
-            )
-            results.append(self._result(claim, judged(outcome), call))
+            message_id = getattr(outcome, "message_id", None)
+            if message_id != settlement.message_id:  # all else is of the call, and so of all
+                settlement = replace(settlement, message_id=message_id)
+            results.append(self._result(claim, settlement, Call(name, reason, message_id, began, took_s)))
         return results
 
     def _claimed_at(self, held: Held) -> float:
