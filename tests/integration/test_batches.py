@@ -12,11 +12,13 @@ import pytest
 
 from notifier import failpoints
 from notifier.clock import boot_clock
+from notifier.domain.restore import SEVERAL_ACCOUNTS
 from notifier.settings import Settings
-from notifier.store import deliveries, moves
+from notifier.store import deliveries, moves, restores
 from notifier.worker.breaker import Breaker
 from notifier.worker.deliver import Deliverer, Held
 from tests.support.bench import Bench, a_bench, told
+from tests.support.rig import ago
 from tests.support.stack import until
 
 SIGNUP, LOGIN = "user.signed_up", "user.logged_in"
@@ -251,6 +253,25 @@ async def test_a_build_without_batches_repeats_one_it_finds(database_url: str, t
         rows = await bench.work_off(4)
         assert {(row["state"], row["evidence"]) for row in rows} == {("sent", "duplicate")}
         assert len(await bench.mock.inbox()) == 4
+
+
+async def test_after_a_restore_nothing_is_repeated_whose_key_may_be_lost(bench: Bench) -> None:
+    """Refused for now before the backup, so that an account is named; sent in a batch of the lost time."""
+    await bench.mock.faults(fail_rate=1, fail_status=429)
+    await sign_up(bench, 2)
+    async with bench.working():
+
+        async def refused() -> bool:
+            return await bench.rig.value("SELECT count(*) FROM calls") >= 2
+
+        await until(refused, "they were refused")
+    await bench.mock.delete("/api/faults")
+    called = len(await bench.calls())
+    async with bench.rig.database.connection() as conn:
+        assert await restores.doubt_open(conn, ago(seconds=1), SEVERAL_ACCOUNTS) == 2
+    rows = await bench.work_off(2)
+    assert {(row["state"], row["reason"]) for row in rows} == {("uncertain", "restored")}
+    assert len(await bench.calls()) == called
 
 
 @pytest.mark.parametrize(
