@@ -149,7 +149,7 @@ class NotificationOut(_Out):
         description="while in doubt: a repeat under the same key is harmless until then; null: there is no safe repeat"
     )
     provider: str | None = Field(description="account of the present, doubtful or last attempt")
-    provider_key: str = Field(description="idempotency key the provider is or will be given")
+    provider_key: str = Field(description="idempotency key the provider is or will be given: its own, or its batch's")
     resend_number: int
     provider_message_id: str | None
     evidence: str | None = Field(description="how it is known to be sent: accepted, duplicate, late_settle, operator")
