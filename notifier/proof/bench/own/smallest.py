@@ -35,9 +35,9 @@ WRITE = """
         SELECT user_id, 'user.signed_up', $4, 'api/evt_' || user_id FROM n),
     o AS (
         INSERT INTO outbox (id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data)
-        SELECT now, user_id, 'onboarding', $4, 'event:api/evt_' || user_id, $4, '{}', $4, '{}' FROM n
+        SELECT now, user_id, 'onboarding', $4, 'event:api/evt_' || user_id, $4, '{}'::text[], $4, '{}'::jsonb FROM n
          UNION ALL
-        SELECT later, user_id, 'followup', $4, 'event:api/evt_' || user_id, $5, '{user.logged_in}', $4, '{}' FROM n),
+        SELECT later, user_id, 'followup', $4, 'event:api/evt_' || user_id, $5, '{user.logged_in}'::text[], $4, '{}'::jsonb FROM n),
     s AS (INSERT INTO scheduled_sends (id, user_id, kind, due_at) SELECT later, user_id, 'followup', $5 FROM n)
     INSERT INTO deliveries (id, user_id, kind, next_attempt_at) SELECT now, user_id, 'onboarding', $4 FROM n
 """

@@ -105,9 +105,7 @@ class OnDbos:
         """Stop working and let go of everything."""
         if self._launched:
             await asyncio.to_thread(self._destroy)
-        while _poster:
-            await _poster.pop().close()
-        return {}
+        return {}  # the poster lives in the library's own loop, which has just ended, and ends with this process
 
     def _destroy(self) -> None:
         DBOS.destroy(destroy_registry=True)
