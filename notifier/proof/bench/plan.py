@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from notifier.proof.bench.figures import Measured
@@ -31,6 +31,10 @@ class Wish:
     growth: Sequence[int]
     scale: float = 1.0
     quick: bool = False
+
+    def with_sides(self, sides: Sequence[Side]) -> Wish:
+        """The same with other sides."""
+        return replace(self, sides=sides)
 
     def number(self, usual: int, multiple_of: int = 1) -> int:
         """So many as this run's size wants, at least one lot."""
