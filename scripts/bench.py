@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""This service beside other Postgres queues and beside the floor, in one run; `--help` says what it measures."""
+"""Measure this service beside other Postgres queues and the floor, in one run; `--help` says what is measured."""
 
 import sys
 from pathlib import Path

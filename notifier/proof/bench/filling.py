@@ -20,7 +20,7 @@ OWED = f"""
         INSERT INTO outbox (id, user_id, kind, decided_at, decided_by, due_at, cancel_from, data)
         SELECT id, user_id, 'onboarding', now(), 'event:api/evt_' || user_id, now(), now(), {DATA} FROM n)
     INSERT INTO deliveries (id, user_id, kind, next_attempt_at) SELECT id, user_id, 'onboarding', now() FROM n
-"""
+"""  # noqa: S608 - constants of ours
 
 
 async def fill_owed(conn: Any, number: int, first: int = 1) -> None:
@@ -40,7 +40,7 @@ WAITING = f"""
         SELECT id, user_id, 'followup', now() - interval '3 days', 'event:api/evt_' || user_id, $3,
                '{{user.logged_in}}', now(), {DATA} FROM n)
     INSERT INTO scheduled_sends (id, user_id, kind, due_at) SELECT id, user_id, 'followup', $3 FROM n
-"""
+"""  # noqa: S608 - constants of ours
 
 
 async def fill_waiting(conn: Any, number: int, due_at: Any, first: int = 1) -> None:
@@ -80,7 +80,7 @@ HISTORY = f"""
         SELECT id, 1, 'w', user_id, 'mock:bench', 0, 'accepted', at, at, at FROM n)
     INSERT INTO settlements (id, user_id, kind, state, decided_by, evidence, generation, attempts, entered_at)
     SELECT id, user_id, 'onboarding', 'sent', 'worker:w', 'accepted', 1, 1, at FROM n
-"""
+"""  # noqa: S608 - constants of ours
 
 
 async def fill_history(conn: Any, first: int, last: int, waiting: int) -> None:

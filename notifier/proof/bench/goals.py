@@ -68,7 +68,9 @@ def _ingest(found: _Found) -> Iterator[Ratio]:
         ours, bare = (found.get("ingest_http", setting, side) for side in ("ours", "floor"))
         if ours and bare and bare.cpu_us.get("service"):
             ratio = ours.cpu_us["service"] / bare.cpu_us["service"]
-            yield Ratio(f"api CPU per event, {setting}, against a handler that does nothing", ratio, 1.6, at_least=False)
+            yield Ratio(
+                f"api CPU per event, {setting}, against a handler that does nothing", ratio, 1.6, at_least=False
+            )
     batch = [s for s in found.all if s.work == "ingest_batch"]
     ours, floor = (next((s for s in batch if s.side == side), None) for side in ("ours", "floor"))
     yield from found.times("batch endpoint against the smallest SQL", ours, floor, 0.5, _rate)
@@ -84,7 +86,9 @@ def _drain(found: _Found) -> Iterator[Ratio]:
         2.5,
         _rate,
     )
-    yield from found.times("no-op drain, one worker, against Oban's", ours, found.get("drain_noop", one, "oban"), 12, _rate)
+    yield from found.times(
+        "no-op drain, one worker, against Oban's", ours, found.get("drain_noop", one, "oban"), 12, _rate
+    )
     yield from found.times("two workers against one, no-op", found.get("drain_noop", two, "ours"), ours, 1.0, _rate)
     ours = found.get("drain_http", one, "ours")
     yield from found.times(

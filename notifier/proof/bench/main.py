@@ -8,7 +8,8 @@ import logging
 import random
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,8 @@ import typer
 from rich.console import Console
 
 from notifier.domain.errors import NotReady
-from notifier.proof.bench.figures import NotComparable, compare, to_document
+from notifier.proof.bench.figures import NotComparable, compare, summarize, to_document
+from notifier.proof.bench.goals import judge
 from notifier.proof.bench.machine import new_run
 from notifier.proof.bench.plan import Wish
 from notifier.proof.bench.processes import Broken
@@ -29,6 +31,7 @@ from notifier.supervisor.conductor import Signals
 
 EXIT_BY_SIGNAL = 128
 QUICK_SCALE = 0.05
+WIDTH = 160  # of a table in a file
 GROWTH = (10_000, 1_000_000)
 QUICK_GROWTH = (500, 2_000)
 
@@ -52,7 +55,9 @@ def main(given: Sequence[str] | None = None) -> int:
 
 @_app.command()
 def bench(
-    works: Annotated[str, typer.Option(metavar="LIST", help=f"What is measured, with commas: {_WORKS}.")] = ",".join(WORKS),
+    works: Annotated[str, typer.Option(metavar="LIST", help=f"What is measured, with commas: {_WORKS}.")] = ",".join(
+        WORKS
+    ),
     sides: Annotated[
         str, typer.Option(metavar="LIST", help=f"Who is measured, with commas: {', '.join(BY_NAME)}.")
     ] = ",".join(BY_NAME),
@@ -70,9 +75,9 @@ def bench(
     pictures: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write a picture for each growth curve (needs matplotlib).")
     ] = None,
-    data_dir: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where the peers are installed, once.")
-    ] = Path(".notifier-bench"),
+    data_dir: Annotated[Path, typer.Option(metavar="DIR", help="Where the peers are installed, once.")] = Path(
+        ".notifier-bench"
+    ),
     compared: Annotated[
         tuple[Path, Path] | None,
         typer.Option("--compare", metavar="FILE FILE", help="Instead: ratios between two files of one run."),
@@ -90,7 +95,7 @@ def bench(
 
     Exit 0 when all was measured, 1 when a side broke or could not start, 2 for a wrong command line, 130 after Ctrl-C.
     """
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Console(width=None if sys.stdout.isatty() else WIDTH), Console(stderr=True)
     if compared is not None:
         _compare(console, *compared)
         return
@@ -115,23 +120,31 @@ def bench(
         quick=quick,
     )
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # the screen tells
-    raise typer.Exit(asyncio.run(_measure(wish, data_dir.absolute(), json, pictures, console, errors)))
+    code, document = asyncio.run(_measure(wish, data_dir.absolute(), console, errors))
+    if document is not None:
+        _write(document, json, pictures, console)
+    raise typer.Exit(code)
 
 
 async def _measure(
-    wish: Wish, data_dir: Path, json: Path | None, pictures: Path | None, console: Console, errors: Console
-) -> int:
+    wish: Wish, data_dir: Path, console: Console, errors: Console
+) -> tuple[int, Mapping[str, Any] | None]:
+    """Give the exit code, and everything measured unless it was stopped."""
     signals, screen = Signals(), Screen(errors)
     about = new_run(wish.seed)
     with signals.listening(), screen.moving(f"bench {about['run']}, seed {wish.seed}"):
-        found = await signals.unless_stopped(run(wish, data_dir, _teller(screen, errors)))
+        found = await signals.unless_stopped(run(wish, data_dir, screen.tell))
     if found is None:
         errors.print("Stopped; everything is put away.")
-        return EXIT_BY_SIGNAL + (signals.first or 0)
+        return EXIT_BY_SIGNAL + (signals.first or 0), None
     done, versions = found
     show(console, done, versions)
     about |= {"versions": dict(versions), "skipped": done.skipped, "quick": wish.quick, "rounds": wish.rounds}
-    document = to_document(about, done.measured)
+    about["goals"] = [{**asdict(ratio), "met": ratio.is_met} for ratio in judge(summarize(done.measured))]
+    return 0, to_document(about, done.measured)
+
+
+def _write(document: Mapping[str, Any], json: Path | None, pictures: Path | None, console: Console) -> None:
     if json is not None:
         json.write_text(json_text.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
     if pictures is not None:
@@ -139,11 +152,6 @@ async def _measure(
 
         for path in draw(document, pictures):
             console.print(f"written: {path}", highlight=False)
-    return 0
-
-
-def _teller(screen: Screen, errors: Console) -> Any:
-    return screen.tell if errors.is_terminal else screen.say
 
 
 def _listed(text: str, known: Sequence[str], option: str) -> list[str]:

@@ -32,8 +32,7 @@ def _candidates() -> Iterator[str]:
     for name in NAMES:
         if path := shutil.which(name):
             yield path
-    for path in sorted((Path.home() / ".pyenv" / "versions").glob("3.*/bin/python")):
-        yield str(path)
+    yield from map(str, sorted((Path.home() / ".pyenv" / "versions").glob("3.*/bin/python")))
 
 
 def _version(python: str) -> tuple[int, int] | None:
@@ -50,7 +49,9 @@ def _version(python: str) -> tuple[int, int] | None:
 def make(place: Path, say: Callable[[str], None]) -> tuple[str, tuple[int, int]]:
     """Answer the environment's Python and its version; raises NotReady with what pip said."""
     if not LOCK.is_file():
-        raise NotReady(f"there is no {LOCK}: the peers are installed from a checkout; or leave them out: --sides ours,floor")
+        raise NotReady(
+            f"there is no {LOCK}: the peers are installed from a checkout; or leave them out: --sides ours,floor"
+        )
     base, version = find_python()
     python, stamp = place / "bin" / "python", place / STAMP
     wanted = hashlib.sha256(LOCK.read_bytes() + f"{base} {version}".encode()).hexdigest()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -74,12 +75,13 @@ class Talking:
 
 
 async def _gone(process: asyncio.subprocess.Process) -> None:
-    for end in (lambda: None, process.terminate, process.kill):
+    """Wait for its end, which it has been told of; then insist."""
+    for number, patience_s in ((None, END_WITHIN_S), (signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
         with contextlib.suppress(ProcessLookupError):
-            if process.returncode is None:
-                end()
+            if number is not None and process.returncode is None:
+                process.send_signal(number)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), END_WITHIN_S if end != process.terminate else 5)
+            await asyncio.wait_for(process.wait(), patience_s)
             return
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from notifier.proof.bench.figures import Summary, summarize
-from notifier.proof.bench.goals import judge
+from notifier.proof.bench.goals import Ratio, judge
 from notifier.proof.bench.plan import Bench
 from notifier.proof.bench.sides import BY_NAME
 
@@ -37,9 +37,8 @@ def show(console: Console, bench: Bench, versions: Mapping[str, str]) -> None:
     summaries = summarize(bench.measured)
     for work in dict.fromkeys(summary.work for summary in summaries):
         console.print(_table(work, [summary for summary in summaries if summary.work == work]))
-    ratios = judge(summaries)
-    if ratios:
-        console.print(_goals(summaries))
+    if (ratios := judge(summaries)) and not bench.wish.quick:  # what is small says nothing about speed
+        console.print(_goals(ratios))
     for what in bench.skipped:
         console.print(Text(f"not measured: {what}", style="yellow"))
     console.print(Text(NOTES, style="dim"))
@@ -59,10 +58,10 @@ def _table(work: str, summaries: Sequence[Summary]) -> Table:
     who = list(dict.fromkeys(name for summary in summaries for name in summary.cpu_us))
     costs = any(summary.wal_bytes is not None for summary in summaries)
     for head in ("per s", *(f"{name} µs" for name in who), *(("WAL B", "FPI B", "commits", "stmts") if costs else ())):
-        table.add_column(head, justify="right")
+        table.add_column(head, justify="right", no_wrap=True)
     for name in more:
-        table.add_column(_head(name), justify="right")
-    table.add_column("loop ms", justify="right")
+        table.add_column(_head(name), justify="right", no_wrap=True)
+    table.add_column("loop ms", justify="right", no_wrap=True)
     for summary in summaries:
         side = BY_NAME[summary.side].title
         cells = [summary.setting, side, _number(summary.rate)]
@@ -98,12 +97,12 @@ def _number(value: float | None) -> str:
     return f"{value:.3g}" if abs(value) < 10 else f"{value:.1f}"
 
 
-def _goals(summaries: Sequence[Summary]) -> Table:
+def _goals(ratios: Sequence[Ratio]) -> Table:
     table = Table(title="What this service is held to, in this run", title_justify="left")
     table.add_column("ratio")
     for head in ("found", "goal"):
         table.add_column(head, justify="right")
-    for ratio in judge(summaries):
+    for ratio in ratios:
         sign = "≥" if ratio.at_least else "≤"
         found = Text(f"{_number(ratio.found)} {ratio.unit}", style="green" if ratio.is_met else "bold red")
         table.add_row(ratio.title, found, f"{sign} {_number(ratio.goal)} {ratio.unit}")

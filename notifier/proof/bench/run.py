@@ -10,8 +10,11 @@ import notifier
 from notifier.proof.bench import peers_env
 from notifier.proof.bench.plan import Bench, Wish
 from notifier.proof.bench.processes import driver
+from notifier.proof.bench.sides import OURS
 from notifier.proof.bench.stage import Stage, open_stage
 from notifier.proof.bench.works import claims, drain, growth, ingest, latency, release
+
+OURS_ALONE = ("latency", "release", "growth")
 
 Work = Callable[[Bench], Awaitable[None]]
 
@@ -25,7 +28,10 @@ async def _no_guards(bench: Bench) -> None:
 
 
 WORKS: Mapping[str, tuple[str, tuple[Work, ...]]] = {
-    "ingest": ("events through the store, over HTTP and in batches", (ingest.ingest_store, ingest.ingest_http, ingest.ingest_batch)),
+    "ingest": (
+        "events through the store, over HTTP and in batches",
+        (ingest.ingest_store, ingest.ingest_http, ingest.ingest_batch),
+    ),
     "noop": ("a backlog whose jobs do nothing", (drain.drain_noop,)),
     "http": ("a backlog, one POST a mail", (drain.drain_http,)),
     "batches": ("a backlog through the provider's batch endpoint", (_no_batches,)),
@@ -50,6 +56,9 @@ async def run(wish: Wish, data_dir: Path, say: Callable[[str], None]) -> tuple[B
         bench = Bench(wish, stage, python, skipped=skipped)
         versions = await _versions(bench, stage)
         for name in wish.works:
+            if name in OURS_ALONE and OURS not in wish.sides:
+                bench.skipped.append(f"{name}: it is measured of {OURS.title} alone, which is not asked for")
+                continue
             for work in WORKS[name][1]:
                 await work(bench)
     return bench, versions

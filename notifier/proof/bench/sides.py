@@ -10,7 +10,7 @@ Kind = Literal["ours", "floor", "peer"]
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """How a side drains. `number` jobs are enough for about a second or two.
+    """How a side drains. `number` jobs are enough for some seconds.
 
     `batch`: how many it takes at once. `slots`: how many it has in hand.
     """
@@ -43,7 +43,7 @@ OURS = Side(
     title="notifier",
     kind="ours",
     module="own.worker",
-    noop=Drain(number=30_000, batch=500, slots=1_000),
+    noop=Drain(number=40_000, batch=500, slots=1_000),
     http=Drain(number=8_000, batch=100, slots=100),
     left="SELECT count(*) FROM deliveries",
     enqueues="own.ingest",
@@ -65,7 +65,7 @@ PEERS = (
         title="PgQueuer",
         kind="peer",
         module="peers.on_pgqueuer",
-        noop=Drain(number=20_000, batch=1_000, slots=2_000),
+        noop=Drain(number=40_000, batch=1_000, slots=2_000),
         http=Drain(number=6_000, batch=100, slots=200),
         left="SELECT count(*) FROM pgqueuer",
         enqueues="peers.on_pgqueuer",
@@ -76,7 +76,7 @@ PEERS = (
         title="Oban (Python)",
         kind="peer",
         module="peers.on_oban",
-        noop=Drain(number=5_000, batch=100, slots=100),
+        noop=Drain(number=8_000, batch=100, slots=100),
         http=Drain(number=3_000, batch=100, slots=100),
         left="SELECT count(*) FROM oban_jobs WHERE state <> 'completed'",
         enqueues="peers.on_oban",
@@ -87,8 +87,8 @@ PEERS = (
         title="Procrastinate",
         kind="peer",
         module="peers.on_procrastinate",
-        noop=Drain(number=1_000, batch=20, slots=20),
-        http=Drain(number=800, batch=20, slots=20),
+        noop=Drain(number=2_000, batch=20, slots=20),
+        http=Drain(number=1_500, batch=20, slots=20),
         left="SELECT count(*) FROM procrastinate_jobs",
         enqueues="peers.on_procrastinate",
         enqueue_number=1_500,
@@ -98,8 +98,8 @@ PEERS = (
         title="DBOS",
         kind="peer",
         module="peers.on_dbos",
-        noop=Drain(number=1_000, batch=100, slots=100),
-        http=Drain(number=500, batch=100, slots=100),
+        noop=Drain(number=3_000, batch=100, slots=100),
+        http=Drain(number=1_000, batch=100, slots=100),
         left="SELECT count(*) FROM dbos.workflow_status WHERE status <> 'SUCCESS'",
         enqueues="peers.on_dbos",
         enqueue_number=1_000,

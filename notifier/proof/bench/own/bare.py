@@ -17,7 +17,10 @@ from notifier.runtime import way_out
 from notifier.settings import Settings
 from providers.base import Accepted, Message, Provider
 
-DATA = {"user": {"id": "u1", "name": "Ada", "locale": "en", "timezone": None, "attributes": {}}, "data": {}}
+DATA: Mapping[str, Any] = {
+    "user": {"id": "u1", "name": "Ada", "locale": "en", "timezone": None, "attributes": {}},
+    "data": {},
+}
 
 
 def ready_message(settings: Settings, number: int) -> Message:

@@ -1,4 +1,4 @@
-"""The floor of an ingest: the smallest SQL that writes the rows an event leaves behind, in batches, and nothing else."""
+"""The floor of an ingest: the smallest SQL that writes the rows an event leaves behind, in batches."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ WRITE = """
         INSERT INTO outbox (id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data)
         SELECT now, user_id, 'onboarding', $4, 'event:api/evt_' || user_id, $4, '{}'::text[], $4, '{}'::jsonb FROM n
          UNION ALL
-        SELECT later, user_id, 'followup', $4, 'event:api/evt_' || user_id, $5, '{user.logged_in}'::text[], $4, '{}'::jsonb FROM n),
+        SELECT later, user_id, 'followup', $4, 'event:api/evt_' || user_id, $5, '{user.logged_in}'::text[], $4,
+               '{}'::jsonb
+          FROM n),
     s AS (INSERT INTO scheduled_sends (id, user_id, kind, due_at) SELECT later, user_id, 'followup', $5 FROM n)
     INSERT INTO deliveries (id, user_id, kind, next_attempt_at) SELECT now, user_id, 'onboarding', $4 FROM n
 """

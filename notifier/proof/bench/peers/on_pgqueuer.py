@@ -77,9 +77,7 @@ class OnPgQueuer:
         """Begin to take jobs; `slots` is how many may be in hand at once."""
         in_hand = None if self._poster is None else max(slots, 2 * batch)
         self._working = asyncio.create_task(
-            self._worker.qm.run(
-                dequeue_timeout=timedelta(seconds=1), batch_size=batch, max_concurrent_tasks=in_hand
-            )
+            self._worker.qm.run(dequeue_timeout=timedelta(seconds=1), batch_size=batch, max_concurrent_tasks=in_hand)
         )
         return {}
 

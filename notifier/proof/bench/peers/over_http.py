@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import aiohttp
 
 
@@ -36,4 +35,3 @@ class Poster:
                 headers={"Authorization": "Bearer re_bench", "Content-Type": "application/json"},
             )
         return self._session
-

@@ -73,18 +73,21 @@ IN_FRONT = "UPDATE deliveries SET next_attempt_at = now() - interval '1 hour'"
 @contextlib.asynccontextmanager
 async def _horizon_pinned(bench: Bench) -> AsyncIterator[Steps]:
     dead = bench.wish.number(DEAD)
-    async with bench.stage.database(OURS.name, ours=True) as database:
-        async with bench.stage.connected(database) as conn, bench.stage.connected(database) as old:
-            bench.stage.say(f"claim: making {dead:,} dead rows")
-            await fill_owed(conn, dead)
-            await conn.execute(IN_FRONT, timeout=600)
-            await conn.execute("VACUUM ANALYZE", timeout=600)
-            await old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-            await old.fetchval("SELECT count(*) FROM installation")
-            await conn.execute(GO, timeout=600)
-            await fill_owed(conn, _enough(bench), dead + 1)
-            async with open_steps(bench.stage.url(database)) as steps:
-                yield steps
+    async with (
+        bench.stage.database(OURS.name, ours=True) as database,
+        bench.stage.connected(database) as conn,
+        bench.stage.connected(database) as old,
+    ):
+        bench.stage.say(f"claim: making {dead:,} dead rows")
+        await fill_owed(conn, dead)
+        await conn.execute(IN_FRONT, timeout=600)
+        await conn.execute("VACUUM ANALYZE", timeout=600)
+        await old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        await old.fetchval("SELECT count(*) FROM installation")
+        await conn.execute(GO, timeout=600)
+        await fill_owed(conn, _enough(bench), dead + 1)
+        async with open_steps(bench.stage.url(database)) as steps:
+            yield steps
 
 
 # The others, released.
@@ -112,4 +115,3 @@ async def _paused_in_front(bench: Bench) -> AsyncIterator[Steps]:
             await conn.execute("VACUUM ANALYZE", timeout=600)
         async with open_steps(bench.stage.url(database)) as steps:
             yield steps
-

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 from notifier.proof.bench.figures import percentile
 from notifier.proof.bench.filling import fill_history, fill_owed, user_of
@@ -49,14 +51,15 @@ async def _measure(bench: Bench, steps: Steps, size: int, round_number: int) -> 
     logins = 10 if bench.wish.quick else LOGINS
     first = 1 + (round_number - 1) * logins
     users = [user_of(number) for number in range(first, first + logins)]
-    for step, per_time, did in (
-        ("claim", CLAIM, lambda: steps.claim(times)),
-        ("ingest", GROUP, lambda: steps.ingest(times)),
-        ("release", RELEASE, lambda: steps.release(times)),
-        ("login", 1, lambda: steps.login(users)),
-    ):
+    did: Mapping[str, tuple[int, Callable[[], Awaitable[Sequence[float]]]]] = {
+        "claim": (CLAIM, partial(steps.claim, times)),
+        "ingest": (GROUP, partial(steps.ingest, times)),
+        "release": (RELEASE, partial(steps.release, times)),
+        "login": (1, partial(steps.login, users)),
+    }
+    for step, (per_time, do) in did.items():
         before_s = await bench.stage.calm()
-        took = await did()
+        took = await do()
         bench.add(
             f"growth_{step}",
             OURS.name,

@@ -77,20 +77,24 @@ async def ingest_http(bench: Bench) -> None:
     for clients in bench.wish.clients:
         for round_number in range(1, bench.wish.rounds + 1):
             bench.stage.say(f"ingest over HTTP, {clients} clients, round {round_number}")
-            async with bench.stage.database(OURS.name, ours=True) as database, api(bench, database) as ours:
-                await _http(bench, OURS, ours, database, clients, round_number)
-            async with bare_api(bench) as floor:
-                await _http(bench, FLOOR, floor, "", clients, round_number)
+            if OURS in bench.wish.sides:
+                async with bench.stage.database(OURS.name, ours=True) as database, api(bench, database) as ours:
+                    await _http(bench, OURS, ours, database, clients, round_number)
+            if FLOOR in bench.wish.sides:
+                async with bare_api(bench) as floor:
+                    await _http(bench, FLOOR, floor, "", clients, round_number)
 
 
 async def ingest_batch(bench: Bench) -> None:
     """Measure the batch endpoint beside the smallest SQL with as many events a commit."""
     for round_number in range(1, bench.wish.rounds + 1):
         bench.stage.say(f"ingest in batches of {BATCH}, round {round_number}")
-        async with bench.stage.database(OURS.name, ours=True) as database, api(bench, database) as ours:
-            await _http(bench, OURS, ours, database, 1, round_number, batch=BATCH)
-        async with bench.stage.database(FLOOR.name, ours=True) as database:
-            await _smallest(bench, database, round_number)
+        if OURS in bench.wish.sides:
+            async with bench.stage.database(OURS.name, ours=True) as database, api(bench, database) as ours:
+                await _http(bench, OURS, ours, database, 1, round_number, batch=BATCH)
+        if FLOOR in bench.wish.sides:
+            async with bench.stage.database(FLOOR.name, ours=True) as database:
+                await _smallest(bench, database, round_number)
 
 
 async def _smallest(bench: Bench, database: str, round_number: int) -> None:
