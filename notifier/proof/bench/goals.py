@@ -101,6 +101,8 @@ def _drain(found: _Found) -> Iterator[Ratio]:
 
 def _costs(found: _Found) -> Iterator[Ratio]:
     drained = found.get("drain_noop", "1 worker", "ours")
+    if drained and "memory_mb" in drained.more:
+        yield Ratio("a worker's memory", drained.more["memory_mb"], 120, at_least=False, unit="MB")
     if drained and drained.wal_bytes is not None and drained.commits is not None:
         yield Ratio("WAL per mail", drained.wal_bytes, 900, at_least=False, unit="B")
         yield Ratio("commits per mail", drained.commits, 0.02, at_least=False, unit="")
@@ -113,6 +115,8 @@ def _costs(found: _Found) -> Iterator[Ratio]:
 
 def _waits(found: _Found) -> Iterator[Ratio]:
     for summary in found.all:
+        if (summary.work, summary.setting) == ("latency", "half of capacity"):
+            yield Ratio("api, from its start to ready", summary.more["api_start_s"], 1.5, at_least=False, unit="s")
         if (summary.work, summary.setting) == ("idle", "with Redis"):
             yield Ratio("idle, nudge to first call, p50", summary.more["nudge_p50_s"] * 1e3, 10, False, "ms")
             yield Ratio("idle, nudge to first call, p99", summary.more["nudge_p99_s"] * 1e3, 40, False, "ms")

@@ -46,7 +46,9 @@ def main(given: Sequence[str] | None = None) -> int:
     except SystemExit as end:
         return int(end.code or 0)
     except (NotReady, Broken, NotComparable, OSError) as error:
-        Console(stderr=True).print(f"bench: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+        Console(stderr=True).print(
+            f"bench: {error or type(error).__name__}", style="red", highlight=False, markup=False, soft_wrap=True
+        )
         return 1
     except KeyboardInterrupt:  # before anybody listened for it
         return EXIT_BY_SIGNAL + 2
@@ -63,6 +65,9 @@ def bench(
     ] = ",".join(BY_NAME),
     rounds: Annotated[int, typer.Option(min=1, max=50, help="How often each is measured; the sides take turns.")] = 3,
     workers: Annotated[str, typer.Option(metavar="LIST", help="Numbers of workers that drain.")] = "1,2,4",
+    slots: Annotated[
+        int | None, typer.Option(min=1, max=2_000, help="Calls in hand per worker of ours and the floor. Default: 100.")
+    ] = None,
     scale: Annotated[float, typer.Option(min=0.01, max=100, help="So many times the usual number of mails.")] = 1.0,
     growth: Annotated[
         str | None, typer.Option(metavar="LIST", help="Rows of history, with commas. Default: 10000,1000000.")
@@ -118,6 +123,7 @@ def bench(
         growth=_numbers(growth, "--growth") if growth else QUICK_GROWTH if quick else GROWTH,
         scale=QUICK_SCALE if quick else scale,
         quick=quick,
+        slots=slots,
     )
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # the screen tells
     code, document = asyncio.run(_measure(wish, data_dir.absolute(), console, errors))

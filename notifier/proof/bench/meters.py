@@ -45,6 +45,11 @@ def _seconds(process: psutil.Process) -> float:
     return float(times.user + times.system + times.children_user + times.children_system)
 
 
+def memory_mb(pid: int) -> float:
+    """Resident memory of one process, in MB."""
+    return float(psutil.Process(pid).memory_info().rss) / 1e6
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """What the meters show at one moment; the difference of two is a cost."""

@@ -18,7 +18,7 @@ from notifier.proof.bench.stage import Stage
 class Wish:
     """One run. `scale` multiplies how many mails and events everything is done with; `quick` leaves out what is long.
 
-    `growth`: rows of history at which growth is measured.
+    `growth`: rows of history at which growth is measured. `slots`: calls in hand per worker of ours and of the floor.
     """
 
     seed: int
@@ -31,6 +31,7 @@ class Wish:
     growth: Sequence[int]
     scale: float = 1.0
     quick: bool = False
+    slots: int | None = None
 
     def with_sides(self, sides: Sequence[Side]) -> Wish:
         """The same with other sides."""

@@ -79,6 +79,8 @@ def _head(name: str) -> str:
     """A figure's name as a column's: seconds are shown as milliseconds, but for whole runs."""
     if name.endswith("_per_s"):
         return name.removesuffix("_per_s").replace("_", " ") + " per s"
+    if name.endswith("_mb"):
+        return name.removesuffix("_mb") + " MB"
     return name.removesuffix("_s").replace("_", " ") + (" ms" if name.endswith("_s") else "")
 
 

@@ -6,14 +6,17 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from notifier.proof.bench.filling import fill_owed
+from notifier.proof.bench.meters import memory_mb
 from notifier.proof.bench.plan import Bench
 from notifier.proof.bench.processes import Broken, Talking
 from notifier.proof.bench.sides import Drain, Side
 
 WITHIN_S = 120.0
-LOOK_S = 0.02
+LOOK_S = 0.05
+BROKEN_AFTER_S = 2.0  # how often drivers that do not count themselves are asked how they are
 BODY = json.dumps({"from": "a@example.com", "to": ["b@example.com"], "subject": "Hello", "text": "x" * 1_200})
 
 
@@ -33,6 +36,8 @@ async def _drain_all(bench: Bench, job: str) -> None:
             for side in bench.wish.sides:
                 drain = side.noop if job == "noop" else side.http
                 if drain is not None:
+                    if bench.wish.slots and job == "http" and side.kind != "peer":
+                        drain = replace(drain, slots=bench.wish.slots)
                     bench.stage.say(f"drain, {job}, {_setting(workers)}: {side.title}, round {round_number}")
                     await _drain(bench, side, drain, job, workers, round_number)
 
@@ -70,6 +75,7 @@ async def _drain(bench: Bench, side: Side, drain: Drain, job: str, workers: int,
         last = await _until_done(drivers if job == "noop" else [stage.receiver], drivers, number)
         looks = await _until_none_left(bench, side, database) if side.left else 0
         after = await stage.meter.read(database, processes)
+        memory = max(memory_mb(driver.pid) for driver in drivers)
         for driver in drivers:
             await driver.ask("rest")
         cost = await stage.meter.cost(before, after)
@@ -83,6 +89,7 @@ async def _drain(bench: Bench, side: Side, drain: Drain, job: str, workers: int,
             seconds=last - began,
             before_s=before_s,
             costs=cost.without(looks).per(number),
+            more={"memory_mb": memory},
         )
 
 
@@ -101,9 +108,11 @@ async def _fill(bench: Bench, side: Side, driver: Talking, database: str, number
 async def _until_done(counters: Sequence[Talking], drivers: Sequence[Talking], number: int) -> float:
     """Wait until all are done; gives when the last was (monotonic). Raises Broken when they are not in time."""
     deadline = time.monotonic() + WITHIN_S
+    look_at = time.monotonic() + BROKEN_AFTER_S
     while True:
         counts = [await counter.ask("count") for counter in counters]
-        if counters is not drivers:
+        if time.monotonic() > look_at:
+            look_at = time.monotonic() + BROKEN_AFTER_S
             for driver in drivers:
                 await driver.ask("count")  # one that broke says so
         done = sum(count["done"] for count in counts)
@@ -115,10 +124,13 @@ async def _until_done(counters: Sequence[Talking], drivers: Sequence[Talking], n
 
 
 async def _until_none_left(bench: Bench, side: Side, database: str) -> int:
-    """Wait until what was done is put away, too; gives how often that took a look."""
+    """Wait until what was done is put away, too; gives how often that took a look. Raises Broken."""
+    deadline = time.monotonic() + WITHIN_S
     looks = 1
-    async with bench.stage.connected(database) as conn, asyncio.timeout(WITHIN_S):
-        while await conn.fetchval(side.left):
+    async with bench.stage.connected(database) as conn:
+        while left := await conn.fetchval(side.left):
+            if time.monotonic() > deadline:
+                raise Broken(f"{side.title} did not put {left} done jobs away in {WITHIN_S:g} s")
             looks += 1
             await asyncio.sleep(LOOK_S)
     return looks

@@ -14,6 +14,7 @@ from notifier.proof.bench.sides import FLOOR, OURS, Side
 KEY = "bench-key"
 HTTP_EVENTS = 3_000
 BATCH = 1_000
+WARM = 50  # events before the clock starts
 BATCHES = 6
 GROUP = 200  # events a commit of the smallest SQL
 ALONE_DIVISOR = 8  # one caller waits for every commit, so it gets fewer events to put in
@@ -122,16 +123,17 @@ async def _http(
 ) -> None:
     """One side, once. `at`: url and pid of what is asked."""
     stage = bench.stage
-    number = bench.wish.number(BATCHES * batch or HTTP_EVENTS if clients > 1 or batch else HTTP_EVENTS // 4, batch or 1)
+    usual = BATCHES * batch if batch else HTTP_EVENTS if clients > 1 else HTTP_EVENTS // ALONE_DIVISOR
+    number, warm = bench.wish.number(usual, batch or 1), batch or WARM
     async with driver(stage.folder, "own.client") as client:
-        await client.ask("events", url=at["url"], key=KEY, number=batch or 50, callers=1, batch=batch, tag="warm")
+        await client.ask("events", url=at["url"], key=KEY, number=warm, callers=1, batch=batch, tag="warm")
         before_s = await stage.calm()
         before = await stage.meter.read(database, {"service": [at["pid"]], "client": [client.pid]})
         told = await client.ask("events", url=at["url"], key=KEY, number=number, callers=clients, batch=batch)
         after = await stage.meter.read(database, {"service": [at["pid"]], "client": [client.pid]})
         cost = await stage.meter.cost(before, after)
     if database:
-        await _check_stored(bench, side, database, number + (batch or 50))
+        await _check_stored(bench, side, database, number + warm)
     bench.add(
         "ingest_batch" if batch else "ingest_http",
         side.name,

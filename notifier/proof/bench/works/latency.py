@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,12 +28,13 @@ async def latency(bench: Bench) -> None:
     """Find the capacity of api, one worker and the receiver, then send at a tenth and at half of it."""
     stage, seconds = bench.stage, SECONDS * (0.2 if bench.wish.quick else 1)
     for round_number in range(1, bench.wish.rounds + 1):
-        async with (
-            stage.database(OURS.name, ours=True) as database,
-            api(bench, database) as at,
-            service(stage.folder, "worker", settings_of(bench, database)),
-            driver(stage.folder, "own.client") as client,
-        ):
+        async with contextlib.AsyncExitStack() as stack:
+            database = await stack.enter_async_context(stage.database(OURS.name, ours=True))
+            began = time.monotonic()
+            at = await stack.enter_async_context(api(bench, database))
+            api_start_s = time.monotonic() - began
+            await stack.enter_async_context(service(stage.folder, "worker", settings_of(bench, database)))
+            client = await stack.enter_async_context(driver(stage.folder, "own.client"))
             stage.say(f"latency, round {round_number}: finding the capacity")
             number = bench.wish.number(BURST)
             await stage.receiver.ask("forget")
@@ -56,6 +58,7 @@ async def latency(bench: Bench) -> None:
                         "p50_s": percentile(waits, 0.5),
                         "p99_s": percentile(waits, 0.99),
                         "capacity_per_s": capacity,
+                        "api_start_s": api_start_s,
                     },
                 )
 
