@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import secrets
+import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +31,16 @@ def _cpu() -> str:
         return platform.processor() or platform.machine()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
+
+
+def revision(source: Path) -> str:
+    """Which commit is measured, as git says it; empty where this is no checkout."""
+    asked = ["git", "-C", str(source), "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True)  # noqa: S603 - ours
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()
 
 
 def new_run(seed: int) -> dict[str, Any]:

@@ -46,9 +46,8 @@ def main(given: Sequence[str] | None = None) -> int:
     except SystemExit as end:
         return int(end.code or 0)
     except (NotReady, Broken, NotComparable, OSError) as error:
-        Console(stderr=True).print(
-            f"bench: {error or type(error).__name__}", style="red", highlight=False, markup=False, soft_wrap=True
-        )
+        said = f"bench: {str(error) or type(error).__name__}"
+        Console(stderr=True).print(said, style="red", highlight=False, markup=False, soft_wrap=True)
         return 1
     except KeyboardInterrupt:  # before anybody listened for it
         return EXIT_BY_SIGNAL + 2

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import notifier
 from notifier.proof.bench import peers_env
+from notifier.proof.bench.machine import revision
 from notifier.proof.bench.plan import Bench, Wish
-from notifier.proof.bench.processes import driver
+from notifier.proof.bench.processes import SOURCE, driver
 from notifier.proof.bench.sides import OURS
 from notifier.proof.bench.stage import Stage, open_stage
 from notifier.proof.bench.works import claims, drain, growth, ingest, latency, release
@@ -70,6 +71,6 @@ async def _versions(bench: Bench, stage: Stage) -> Mapping[str, str]:
     for side in bench.wish.sides:
         async with driver(stage.folder, side.module, bench.python_of(side)) as talking:
             told = await talking.ask("hello")
-        version = notifier.version() if side.kind != "peer" else told["version"]
+        version = told["version"] if side.kind == "peer" else f"{notifier.version()} {revision(SOURCE)}".strip()
         found[side.title] = f"{version} (Python {told['python']})"
     return found
