@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -26,13 +27,15 @@ OURS_ALONE = {
 @pytest.mark.database
 @pytest.mark.timeout(400)
 def test_a_quick_run_of_our_own_sides_measures_everything(tmp_path: Path) -> None:
-    file = tmp_path / "bench.json"
+    file, temporary = tmp_path / "bench.json", tmp_path / "temporary"
+    temporary.mkdir()
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--quick", "--sides", "ours,floor", "--seed", "1", "--json", str(file)],
         capture_output=True,
         text=True,
         timeout=380,
         cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(temporary)},
         check=False,
     )
     assert done.returncode == 0, done.stderr + done.stdout
@@ -55,6 +58,7 @@ def test_a_quick_run_of_our_own_sides_measures_everything(tmp_path: Path) -> Non
     floor = next(item for item in document["medians"] if (item["work"], item["side"]) == ("drain_http", "floor"))
     assert floor["statements"] == 0
     assert not list(tmp_path.glob(".notifier*")), "no peers, no environment"
+    assert not list(temporary.iterdir()), "nothing of the run is left"
 
 
 def works(document: dict[str, list[dict[str, str]]]) -> set[str]:
