@@ -76,10 +76,11 @@ async def _drain(bench: Bench, side: Side, drain: Drain, job: str, workers: int,
         looks = await _until_none_left(bench, side, database) if side.left else 0
         after = await stage.meter.read(database, processes)
         memory = max(memory_mb(driver.pid) for driver in drivers)
+        counts = [await driver.ask("count") for driver in drivers]
         for driver in drivers:
             await driver.ask("rest")
         cost = await stage.meter.cost(before, after)
-        await _check(bench, side, job, database, number)
+        await _check(bench, side, job, database, number, sum(count["done"] for count in counts))
         bench.add(
             f"drain_{job}",
             side.name,
@@ -136,12 +137,14 @@ async def _until_none_left(bench: Bench, side: Side, database: str) -> int:
     return looks
 
 
-async def _check(bench: Bench, side: Side, job: str, database: str, number: int) -> None:
+async def _check(bench: Bench, side: Side, job: str, database: str, number: int, done: int) -> None:
     """See that what is claimed to be done was done, each once. Raises Broken."""
     if job == "http":
         seen = await bench.stage.receiver.ask("count")
         if (seen["done"], seen["keys"]) != (number, number):
             raise Broken(f"{side.title}: the receiver got {seen['done']} mails under {seen['keys']} keys, not {number}")
+    elif done != number:
+        raise Broken(f"{side.title} did {done} jobs, not {number}")
     if side.kind == "ours":
         async with bench.stage.connected(database) as conn:
             sent = await conn.fetchval("SELECT count(*) FROM settlements WHERE state = 'sent'")
