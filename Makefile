@@ -1,6 +1,6 @@
 # Every target sets up what it needs; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help run demo chaos lab guards test check lock clean
+.PHONY: help run demo chaos lab bench guards test check lock clean
 
 PYTHON ?=
 export PYTHON
@@ -25,6 +25,10 @@ chaos: ## prove it: two minutes of load under kill -9 and worse; ARGS go to scri
 lab: ## how the usual ways lose and double mails, beside ours; ARGS go to scripts/strategy_lab.py
 	@scripts/venv dev
 	@.venv/bin/python scripts/strategy_lab.py $(ARGS)
+
+bench: ## how fast, beside other queues and the floor; ARGS go to scripts/bench.py
+	@scripts/venv dev
+	@.venv/bin/python scripts/bench.py $(ARGS)
 
 guards: ## take each guard out of a scratch copy and see a test fail; ARGS go to scripts/take_guards_out.py
 	@scripts/venv dev

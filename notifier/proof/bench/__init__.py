@@ -1,0 +1,1 @@
+"""The bench: this service, its peers and the floor on one machine in one hour, alternating."""

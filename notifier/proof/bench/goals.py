@@ -1,0 +1,141 @@
+"""The ratios this service is held to, each between two figures of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from notifier.proof.bench.figures import Summary
+from notifier.proof.bench.sides import PEERS
+
+PYTHON_PEERS = tuple(side.name for side in PEERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A goal and what was found. `at_least`: whether more is better."""
+
+    title: str
+    found: float
+    goal: float
+    at_least: bool
+    unit: str = "×"
+
+    @property
+    def is_met(self) -> bool:
+        """Whether it is."""
+        return self.found >= self.goal if self.at_least else self.found <= self.goal
+
+
+def judge(summaries: Sequence[Summary]) -> list[Ratio]:
+    """Every goal whose figures this run has."""
+    return [ratio for ratios in (_ingest, _drain, _costs, _waits, _growth) for ratio in ratios(_Found(summaries))]
+
+
+class _Found:
+    """The summaries, by work, setting and side."""
+
+    def __init__(self, summaries: Sequence[Summary]) -> None:
+        self.all = list(summaries)
+
+    def get(self, work: str, setting: str, side: str) -> Summary | None:
+        return next((s for s in self.all if (s.work, s.setting, s.side) == (work, setting, side)), None)
+
+    def best(self, work: str, setting: str, sides: Sequence[str], beyond: Sequence[str] = ()) -> Summary | None:
+        """The fastest of several sides in any of several settings."""
+        asked = [self.get(work, s, side) for s in (setting, *beyond) for side in sides]
+        return max((s for s in asked if s), key=lambda s: s.rate, default=None)
+
+    def times(
+        self, title: str, ours: Summary | None, other: Summary | None, goal: float, of: Callable[[Summary], float]
+    ) -> Iterator[Ratio]:
+        if ours and other and of(other):
+            yield Ratio(title, of(ours) / of(other), goal, at_least=True)
+
+
+def _rate(summary: Summary) -> float:
+    return summary.rate
+
+
+def _ingest(found: _Found) -> Iterator[Ratio]:
+    for callers, goal in ((20, 1.5), (200, 3.0)):
+        setting = f"{callers} callers"
+        ours, peer = found.get("ingest_store", setting, "ours"), found.best("ingest_store", setting, PYTHON_PEERS)
+        title = f"ingest, {setting}, against the best peer's single rows"
+        yield from found.times(title, ours, peer, goal, _rate)
+    for clients in (20, 100):
+        setting = f"{clients} clients"
+        ours, bare = (found.get("ingest_http", setting, side) for side in ("ours", "floor"))
+        if ours and bare and bare.cpu_us.get("service"):
+            ratio = ours.cpu_us["service"] / bare.cpu_us["service"]
+            yield Ratio(
+                f"api CPU per event, {setting}, against a handler that does nothing", ratio, 1.6, at_least=False
+            )
+    batch = [s for s in found.all if s.work == "ingest_batch"]
+    ours, floor = (next((s for s in batch if s.side == side), None) for side in ("ours", "floor"))
+    yield from found.times("batch endpoint against the smallest SQL", ours, floor, 0.5, _rate)
+
+
+def _drain(found: _Found) -> Iterator[Ratio]:
+    one, two = "1 worker", "2 workers"
+    ours = found.get("drain_noop", one, "ours")
+    yield from found.times(
+        "no-op drain, one worker, against PgQueuer's best",
+        ours,
+        found.best("drain_noop", one, ["pgqueuer"], [two]),
+        2.5,
+        _rate,
+    )
+    yield from found.times(
+        "no-op drain, one worker, against Oban's", ours, found.get("drain_noop", one, "oban"), 12, _rate
+    )
+    yield from found.times("two workers against one, no-op", found.get("drain_noop", two, "ours"), ours, 1.0, _rate)
+    ours = found.get("drain_http", one, "ours")
+    yield from found.times(
+        "a POST a mail, one worker, against PgQueuer", ours, found.get("drain_http", one, "pgqueuer"), 1.5, _rate
+    )
+    yield from found.times(
+        "a POST a mail against the bare client", ours, found.get("drain_http", one, "floor"), 0.9, _rate
+    )
+
+
+def _costs(found: _Found) -> Iterator[Ratio]:
+    drained = found.get("drain_noop", "1 worker", "ours")
+    if drained and "memory_mb" in drained.more:
+        yield Ratio("a worker's memory", drained.more["memory_mb"], 120, at_least=False, unit="MB")
+    if drained and drained.wal_bytes is not None and drained.commits is not None:
+        yield Ratio("WAL per mail", drained.wal_bytes, 900, at_least=False, unit="B")
+        yield Ratio("commits per mail", drained.commits, 0.02, at_least=False, unit="")
+        yield Ratio("PostgreSQL's CPU per mail", drained.cpu_us["database"], 30, at_least=False, unit="µs")
+    taken = found.get("ingest_store", "200 callers", "ours")
+    if taken and taken.wal_bytes is not None:
+        yield Ratio("WAL per event, 200 callers", taken.wal_bytes, 2_500, at_least=False, unit="B")
+        yield Ratio("PostgreSQL's CPU per event, 200 callers", taken.cpu_us["database"], 100, at_least=False, unit="µs")
+
+
+def _waits(found: _Found) -> Iterator[Ratio]:
+    for summary in found.all:
+        if (summary.work, summary.setting) == ("latency", "half of capacity"):
+            yield Ratio("api, from its start to ready", summary.more["api_start_s"], 1.5, at_least=False, unit="s")
+        if (summary.work, summary.setting) == ("idle", "with Redis"):
+            yield Ratio("idle, nudge to first call, p50", summary.more["nudge_p50_s"] * 1e3, 10, False, "ms")
+            yield Ratio("idle, nudge to first call, p99", summary.more["nudge_p99_s"] * 1e3, 40, False, "ms")
+            yield Ratio("an idle worker's statements a second", summary.more["statements_per_s"], 1.5, False, "")
+        if summary.work == "release":
+            ratio = summary.more["last_accepted_s"] / summary.more["drain_alone_s"]
+            yield Ratio("due at one instant: last accepted against the drain alone", ratio, 1.3, at_least=False)
+
+
+def _growth(found: _Found) -> Iterator[Ratio]:
+    grown: dict[str, list[Summary]] = {}
+    for summary in found.all:
+        if summary.work.startswith("growth_"):
+            grown.setdefault(summary.work.removeprefix("growth_"), []).append(summary)
+    for step, sizes in grown.items():
+        if len(sizes) > 1:
+            ratio = sizes[-1].more["p50_s"] / sizes[0].more["p50_s"]
+            yield Ratio(f"{step}, {sizes[-1].setting} against {sizes[0].setting}, p50", ratio, 1.5, at_least=False)
+    for setting, goal in (("horizon pinned", 2.0), ("paused in front", 1.5)):
+        usual, hard = found.get("claim", "usual", "ours"), found.get("claim", setting, "ours")
+        if usual and hard:
+            yield Ratio(f"claim, {setting}, p50", hard.more["p50_s"] / usual.more["p50_s"], goal, at_least=False)

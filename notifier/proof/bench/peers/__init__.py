@@ -1,0 +1,1 @@
+"""Other Postgres queues, a small script each, run in an environment of their own."""

@@ -1,0 +1,111 @@
+"""What was found, as tables on a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from notifier.proof.bench.figures import Summary, summarize
+from notifier.proof.bench.goals import Ratio, judge
+from notifier.proof.bench.plan import Bench
+from notifier.proof.bench.sides import BY_NAME
+
+NOTHING = "–"
+TITLES = {
+    "ingest_store": "Ingest: callers that each wait for their own commit",
+    "ingest_http": "Ingest over HTTP, one event a request (floor: a handler that does nothing)",
+    "ingest_batch": "Ingest through the batch endpoint (floor: the smallest SQL)",
+    "drain_noop": "Drain of a backlog, the job does nothing",
+    "drain_http": "Drain of a backlog, one POST a mail (floor: the same calls, no database)",
+    "latency": "From event to inbox, at a steady rate",
+    "idle": "An idle installation, one event now and then",
+    "release": "Follow-ups due at one instant",
+    "claim": "Claim of 100 in hard places",
+}
+NOTES = (
+    "µs, bytes, commits and statements are per mail or event; medians of the rounds. Commits are those that wrote. "
+    "A peer's row is one job; an event of ours is a user, an event, its time and two decisions with their places: "
+    "seven rows. loop: the calibration loop, in ms; ! where in some round it was more than 25 % off the run's median."
+)
+
+
+def show(console: Console, bench: Bench, versions: Mapping[str, str]) -> None:
+    """Print everything."""
+    summaries = summarize(bench.measured)
+    for work in dict.fromkeys(summary.work for summary in summaries):
+        console.print(_table(work, [summary for summary in summaries if summary.work == work]))
+    if (ratios := judge(summaries)) and not bench.wish.quick:  # what is small says nothing about speed
+        console.print(_goals(ratios))
+    for what in bench.skipped:
+        console.print(Text(f"not measured: {what}", style="yellow"))
+    console.print(Text(NOTES, style="dim"))
+    console.print(Text("; ".join(f"{name}: {version}" for name, version in versions.items()), style="dim"))
+
+
+def title_of(work: str) -> str:
+    """What a work is called."""
+    return TITLES.get(work) or f"Growth: {work.removeprefix('growth_')}"
+
+
+def _table(work: str, summaries: Sequence[Summary]) -> Table:
+    table = Table(title=title_of(work), title_justify="left")
+    table.add_column("setting", no_wrap=True)
+    table.add_column("side", no_wrap=True)
+    more = list(dict.fromkeys(name for summary in summaries for name in summary.more))
+    who = list(dict.fromkeys(name for summary in summaries for name in summary.cpu_us))
+    costs = any(summary.wal_bytes is not None for summary in summaries)
+    for head in ("per s", *(f"{name} µs" for name in who), *(("WAL B", "FPI B", "commits", "stmts") if costs else ())):
+        table.add_column(head, justify="right", no_wrap=True)
+    for name in more:
+        table.add_column(_head(name), justify="right", no_wrap=True)
+    table.add_column("loop ms", justify="right", no_wrap=True)
+    for summary in summaries:
+        side = BY_NAME[summary.side].title
+        cells = [summary.setting, side, _number(summary.rate)]
+        cells += [_number(summary.cpu_us.get(name)) for name in who]
+        if costs:
+            cells += [_number(summary.wal_bytes), _number(summary.fpi_bytes)]
+            cells += [_number(summary.commits), _number(summary.statements)]
+        cells += [_number(_scaled(name, summary.more.get(name))) for name in more]
+        cells.append(f"{summary.calibration_s * 1e3:.1f}{'!' if summary.noisy else ''}")
+        table.add_row(*cells, style="bold" if side == BY_NAME["ours"].title else "")
+    return table
+
+
+def _head(name: str) -> str:
+    """A figure's name as a column's: seconds are shown as milliseconds, but for whole runs."""
+    if name.endswith("_per_s"):
+        return name.removesuffix("_per_s").replace("_", " ") + " per s"
+    if name.endswith("_mb"):
+        return name.removesuffix("_mb") + " MB"
+    return name.removesuffix("_s").replace("_", " ") + (" ms" if name.endswith("_s") else "")
+
+
+def _scaled(name: str, value: float | None) -> float | None:
+    return value * 1e3 if value is not None and name.endswith("_s") and not name.endswith("_per_s") else value
+
+
+def _number(value: float | None) -> str:
+    """Three digits that mean something, no more."""
+    if value is None:
+        return NOTHING
+    if value == 0:
+        return "0"
+    if abs(value) >= 100:
+        return f"{value:,.0f}".replace(",", " ")
+    return f"{value:.3g}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def _goals(ratios: Sequence[Ratio]) -> Table:
+    table = Table(title="What this service is held to, in this run", title_justify="left")
+    table.add_column("ratio")
+    for head in ("found", "goal"):
+        table.add_column(head, justify="right")
+    for ratio in ratios:
+        sign = "≥" if ratio.at_least else "≤"
+        found = Text(f"{_number(ratio.found)} {ratio.unit}", style="green" if ratio.is_met else "bold red")
+        table.add_row(ratio.title, found, f"{sign} {_number(ratio.goal)} {ratio.unit}")
+    return table

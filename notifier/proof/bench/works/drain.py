@@ -1,0 +1,152 @@
+"""A backlog, worked off: with a job that does nothing, and with one POST a mail; with 1, 2 and 4 workers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from notifier.proof.bench.filling import fill_owed
+from notifier.proof.bench.meters import memory_mb
+from notifier.proof.bench.plan import Bench
+from notifier.proof.bench.processes import Broken, Talking
+from notifier.proof.bench.sides import Drain, Side
+
+WITHIN_S = 120.0
+LOOK_S = 0.05
+BROKEN_AFTER_S = 2.0  # how often drivers that do not count themselves are asked how they are
+BODY = json.dumps({"from": "a@example.com", "to": ["b@example.com"], "subject": "Hello", "text": "x" * 1_200})
+
+
+async def drain_noop(bench: Bench) -> None:
+    """Measure how fast jobs that do nothing are taken and put away."""
+    await _drain_all(bench, "noop")
+
+
+async def drain_http(bench: Bench) -> None:
+    """Measure how fast one call a mail gets out."""
+    await _drain_all(bench, "http")
+
+
+async def _drain_all(bench: Bench, job: str) -> None:
+    for workers in bench.wish.workers:
+        for round_number in range(1, bench.wish.rounds + 1):
+            for side in bench.wish.sides:
+                drain = side.noop if job == "noop" else side.http
+                if drain is not None:
+                    if bench.wish.slots and job == "http" and side.kind != "peer":
+                        drain = replace(drain, slots=bench.wish.slots)
+                    bench.stage.say(f"drain, {job}, {_setting(workers)}: {side.title}, round {round_number}")
+                    await _drain(bench, side, drain, job, workers, round_number)
+
+
+def _setting(workers: int) -> str:
+    return f"{workers} worker{'s' if workers > 1 else ''}"
+
+
+async def _drain(bench: Bench, side: Side, drain: Drain, job: str, workers: int, round_number: int) -> None:
+    """One side, once: fill, open, then measure from the word to begin to the last call, and see that all was done."""
+    stage = bench.stage
+    number = bench.wish.number(drain.number, drain.batch * workers if side.kind == "floor" else drain.batch)
+    async with (
+        stage.database(side.name, ours=side.kind != "peer") as database,
+        bench.drivers(side, side.module, workers) as drivers,
+    ):
+        url = stage.url(database)
+        before_s = await stage.calm()
+        await _fill(bench, side, drivers[0], database, number)
+        await stage.receiver.ask("forget")
+        for driver in drivers:
+            more = {"redis": stage.redis_url} if side.kind == "ours" else {}
+            await driver.ask(
+                "open", database=url, job=job, url=stage.receiver_url, body=BODY, slots=drain.slots, **more
+            )
+        processes = {"service": [driver.pid for driver in drivers], "receiver": [stage.receiver.pid]}
+        before = await stage.meter.read(database, processes)
+        began = time.monotonic()
+        await asyncio.gather(
+            *(
+                driver.ask("work", batch=number // workers if side.kind == "floor" else drain.batch, slots=drain.slots)
+                for driver in drivers
+            )
+        )
+        last = await _until_done(drivers if job == "noop" else [stage.receiver], drivers, number)
+        looks = await _until_none_left(bench, side, database) if side.left else 0
+        after = await stage.meter.read(database, processes)
+        memory = max(memory_mb(driver.pid) for driver in drivers)
+        counts = [await driver.ask("count") for driver in drivers]
+        for driver in drivers:
+            await driver.ask("rest")
+        cost = await stage.meter.cost(before, after)
+        await _check(bench, side, job, database, number, sum(count["done"] for count in counts))
+        bench.add(
+            f"drain_{job}",
+            side.name,
+            _setting(workers),
+            round_number,
+            number=number,
+            seconds=last - began,
+            before_s=before_s,
+            costs=cost.without(looks).per(number),
+            more={"memory_mb": memory},
+        )
+
+
+async def _fill(bench: Bench, side: Side, driver: Talking, database: str, number: int) -> None:
+    if side.kind == "floor":
+        return
+    if side.kind == "peer":
+        await driver.ask("prepare", database=bench.stage.url(database))
+        await driver.ask("fill", database=bench.stage.url(database), number=number)
+    async with bench.stage.connected(database) as conn:
+        if side.kind == "ours":
+            await fill_owed(conn, number)
+        await conn.execute("ANALYZE")
+
+
+async def _until_done(counters: Sequence[Talking], drivers: Sequence[Talking], number: int) -> float:
+    """Wait until all are done; gives when the last was (monotonic). Raises Broken when they are not in time."""
+    deadline = time.monotonic() + WITHIN_S
+    look_at = time.monotonic() + BROKEN_AFTER_S
+    while True:
+        counts = [await counter.ask("count") for counter in counters]
+        if time.monotonic() > look_at:
+            look_at = time.monotonic() + BROKEN_AFTER_S
+            for driver in drivers:
+                await driver.ask("count")  # one that broke says so
+        done = sum(count["done"] for count in counts)
+        if done >= number:
+            return max(float(count["last"]) for count in counts)
+        if time.monotonic() > deadline:
+            raise Broken(f"{drivers[0].name} did {done} of {number} jobs in {WITHIN_S:g} s. {drivers[0].words()}")
+        await asyncio.sleep(LOOK_S)
+
+
+async def _until_none_left(bench: Bench, side: Side, database: str) -> int:
+    """Wait until what was done is put away, too; gives how often that took a look. Raises Broken."""
+    deadline = time.monotonic() + WITHIN_S
+    looks = 1
+    async with bench.stage.connected(database) as conn:
+        while left := await conn.fetchval(side.left):
+            if time.monotonic() > deadline:
+                raise Broken(f"{side.title} did not put {left} done jobs away in {WITHIN_S:g} s")
+            looks += 1
+            await asyncio.sleep(LOOK_S)
+    return looks
+
+
+async def _check(bench: Bench, side: Side, job: str, database: str, number: int, done: int) -> None:
+    """See that what is claimed to be done was done, each once. Raises Broken."""
+    if job == "http":
+        seen = await bench.stage.receiver.ask("count")
+        if (seen["done"], seen["keys"]) != (number, number):
+            raise Broken(f"{side.title}: the receiver got {seen['done']} mails under {seen['keys']} keys, not {number}")
+    elif done != number:
+        raise Broken(f"{side.title} did {done} jobs, not {number}")
+    if side.kind == "ours":
+        async with bench.stage.connected(database) as conn:
+            sent = await conn.fetchval("SELECT count(*) FROM settlements WHERE state = 'sent'")
+        if sent != number:
+            raise Broken(f"{side.title}: {sent} of {number} mails were settled as sent")
