@@ -68,10 +68,12 @@ class Deliverer:
     breaker: Breaker
     stopping: bool = False
     policy: RetryPolicy = field(init=False)
-    _known: dict[str, Template] = field(default_factory=dict)
+    _known: dict[str, Template] = field(init=False)
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
-        """Read the retry policy once."""
+        """Read the retry policy and our own templates once."""
+        self._known = {template.hash: template for template in self.runtime.templates.values()}
         settings = self.runtime.settings
         self.policy = RetryPolicy(
             first_s=settings.backoff_first_s,
@@ -198,16 +200,21 @@ class Deliverer:
         return held.until - boot_clock() < self.runtime.settings.provider_timeout_s
 
     async def _render(self, claim: Claim) -> Message:
-        template = self._known.get(claim.template_hash)
-        if template is None:
-            async with self.runtime.database.connection() as conn:
-                template = await templates.find(conn, claim.template_hash)
-            if template is None:
-                raise TemplateBroken("the template this notification was frozen to is not in the database")
-            self._known[claim.template_hash] = template
+        template = self._known.get(claim.template_hash) or await self._look_up(claim.template_hash)
         assert claim.recipient is not None
         values = template_values(claim.user_id, claim.data)
         return render(template, values, to=claim.recipient, kind=claim.kind, dated=claim.entered_at)
+
+    async def _look_up(self, template_hash: str) -> Template:
+        """Fetch a template of another build; one asks, and the others that need it wait."""
+        async with self._looking:
+            if template_hash not in self._known:
+                async with self.runtime.database.connection() as conn:
+                    template = await templates.find(conn, template_hash)
+                if template is None:
+                    raise TemplateBroken("the template this notification was frozen to is not in the database")
+                self._known[template_hash] = template
+            return self._known[template_hash]
 
     async def _call(self, held: Held, message: Message) -> Result:
         claim = held.claim
