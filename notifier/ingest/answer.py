@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -18,14 +18,13 @@ def build_answer(
     occurred_at: datetime,
     planned: Plan,
     created: Mapping[tuple[str, str], outbox.Decision],
-    canceled: Iterable[UUID],
+    canceled: Set[UUID],
     standing: Sequence[NotificationRow],
 ) -> dict[str, Any]:
     """What the sender is told, for both doors: each takes the parts that its own contract names."""
-    stopped = set(canceled)
     by_id = {row.id: row for row in standing}
     concerned = [row for row in standing if concerns(event.type, occurred_at, row)]
-    too_late = [row for row in concerned if row.id not in stopped and row.is_too_late]
+    too_late = [row for row in concerned if row.id not in canceled and row.is_too_late]
     late_ids = {row.id for row in too_late}
     new = [created[event.user_id, creation.kind] for creation in planned.create]
     existing = [by_id.get(row.id, row) for row in planned.existing]
@@ -33,7 +32,7 @@ def build_answer(
         "event": {"id": event.id, "type": event.type, "duplicate": False},
         "notifications": [
             {
-                "id": str(decision.id),
+                "id": decision.id,
                 "kind": decision.creation.kind,
                 "state": decision.creation.state.value,
                 "due_at": decision.creation.due_at.isoformat(),
@@ -51,9 +50,9 @@ def build_answer(
             for row in existing
         ],
         **three_lists(
-            [row for row in standing if row.id in stopped],
+            [row for row in standing if row.id in canceled],
             too_late,
-            [row for row in standing if row.id not in stopped and row.id not in late_ids],
+            [row for row in standing if row.id not in canceled and row.id not in late_ids],
         ),
         "user_id": event.user_id,
     }

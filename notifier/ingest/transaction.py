@@ -19,7 +19,7 @@ from notifier.domain.journey import Journeys, Plan, Seen, UserState, cancel_reas
 from notifier.domain.notification import NotificationRow, State
 from notifier.domain.restore import NOTHING_LOST
 from notifier.failpoints import Point, reach
-from notifier.ids import new_id
+from notifier.ids import new_id_text
 from notifier.ingest.answer import build_answer, left_standing, pack, unpack
 from notifier.store import acceptance, events, installation, moves, outbox, restores, users
 from notifier.store.database import Connection, Database
@@ -175,7 +175,7 @@ async def _cancel(
 
 def _decisions(group: Sequence[Event], plans: Mapping[str, Plan]) -> dict[tuple[str, str], outbox.Decision]:
     return {
-        (event.user_id, creation.kind): outbox.Decision(new_id(), event.user_id, f"event:{event.ref}", creation)
+        (event.user_id, creation.kind): outbox.Decision(new_id_text(), event.user_id, f"event:{event.ref}", creation)
         for event in group
         for creation in plans[event.user_id].create
     }

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 
@@ -32,8 +31,7 @@ READ = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Profiled:
+class Profiled(NamedTuple):
     """One user as the transaction finds it, and what more there is to read. `now`: business time of the read."""
 
     user_id: str
@@ -117,8 +115,7 @@ class Overtaken(Exception):
     """An event of the group was stored by somebody else since it was looked up; whoever tries again finds it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """One event that is accepted, when it occurred, and what is kept of the answer."""
 
     event: Event
@@ -126,8 +123,7 @@ class Taken:
     answer: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Time:
+class Time(NamedTuple):
     """The latest event of one type of one user. `is_new`: no earlier one of that type is known."""
 
     user_id: str

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from notifier.domain.event import Event
 from notifier.store.database import Connection
@@ -14,8 +14,7 @@ from notifier.store.database import Connection
 FUTURE_MAX = "5 minutes"
 
 
-@dataclass(frozen=True, slots=True)
-class Met:
+class Met(NamedTuple):
     """What stands against storing an event: it is there (fingerprint and answer), or a rule holds it back."""
 
     fingerprint: bytes | None

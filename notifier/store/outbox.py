@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from uuid import UUID
+from typing import NamedTuple
 
 from notifier.domain.journey import Creation
 from notifier.domain.notification import NotificationRow, State
 from notifier.store.database import Connection, Row
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """A creation with its id and its owner."""
+class Decision(NamedTuple):
+    """A creation with its id, as text, and its owner."""
 
-    id: UUID
+    id: str
     user_id: str
     decided_by: str
     creation: Creation

@@ -18,7 +18,7 @@ from notifier import observe
 from notifier.domain.event import Event, Profile
 from notifier.domain.journey import Creation
 from notifier.domain.notification import Settlement, State
-from notifier.ids import new_id
+from notifier.ids import new_id_text
 from notifier.ingest.transaction import Accepted, Door, transact
 from notifier.store import acceptance, deliveries, moves, operator_moves, outbox, results, users
 from notifier.store.acceptance import Overtaken, Taken
@@ -74,7 +74,7 @@ def repeats() -> float:
 def a_decision() -> outbox.Decision:
     at = ago(minutes=1)
     creation = Creation("onboarding", at, at, (), at, {}, State.PENDING, None, None)
-    return outbox.Decision(new_id(), "ada", "event:test", creation)
+    return outbox.Decision(new_id_text(), "ada", "event:test", creation)
 
 
 async def test_of_two_decisions_at_once_one_stands(rig: Rig) -> None:
@@ -91,8 +91,8 @@ async def test_of_two_decisions_at_once_one_stands(rig: Rig) -> None:
         await until_it_waits(rig, other)
     with pytest.raises(asyncpg.UniqueViolationError, match="outbox_once"):
         await other
-    assert [row["id"] for row in await rig.rows("SELECT id FROM outbox")] == [first.id]
-    assert [row["id"] for row in await rig.rows("SELECT id FROM deliveries")] == [first.id]
+    assert [row["id"] for row in await rig.rows("SELECT id FROM outbox")] == [UUID(first.id)]
+    assert [row["id"] for row in await rig.rows("SELECT id FROM deliveries")] == [UUID(first.id)]
 
 
 async def test_a_login_beside_a_signup_in_flight_waits_for_it(rig: Rig) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -176,7 +175,7 @@ def test_the_template_may_use_what_is_known_at_the_decision() -> None:
 
 
 def test_what_is_not_known_is_not_kept_and_is_null_to_the_template() -> None:
-    nobody = replace(a_user(), name=None, locale=None, timezone=None, attributes={})
+    nobody = a_user()._replace(name=None, locale=None, timezone=None, attributes={})
     found = plan(an_event(data={}), NOW, nobody, journeys(a_kind()), NOW)
     assert found.create[0].data == {}
     assert template_values("ada", {}) == {
