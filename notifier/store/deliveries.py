@@ -120,10 +120,11 @@ _KIND_NOT_HELD = """
 """
 
 # One LATERAL per kind on (kind, next attempt): a million rows of a paused or unknown kind cost nothing. Batches are
-# made of neighbours by id, and named with the claim: who is in which is written here, once, and never changes.
+# made of neighbours by id, and named with the claim: who is in which is written here, once, and never changes. All in
+# one are of one kind: it is repeated whole, and a kind that is paused, or unknown to a build, must not hold up others.
 CLAIM = f"""
     WITH r AS MATERIALIZED (
-        SELECT r.id
+        SELECT r.id, k.kind
           FROM unnest($5::text[], $11::timestamptz[]) AS k (kind, since),
                LATERAL (SELECT x.id FROM deliveries x
                          WHERE x.kind_name = k.kind AND x.claimed_by IS NULL
@@ -135,14 +136,18 @@ CLAIM = f"""
          WHERE {_NOT_HELD} AND {_KIND_NOT_HELD.format(kind="k.kind")}
          LIMIT $8),
     n AS MATERIALIZED (
-        SELECT count(*) AS number,
-               array_agg(r.id ORDER BY r.id) FILTER (WHERE r.place > 1 AND r.place % $10::int = 1) AS edges
-          FROM (SELECT r.id, row_number() OVER (ORDER BY r.id) AS place FROM r WHERE $9::uuid[] IS NOT NULL) AS r),
+        SELECT r.kind, count(*) AS number,
+               array_agg(r.id ORDER BY r.id) FILTER (WHERE r.place > 1 AND r.place % $10::int = 1) AS edges,
+               (sum((count(*) + $10 - 1) / $10) OVER (ORDER BY r.kind) - (count(*) + $10 - 1) / $10)::int AS before
+          FROM (SELECT r.id, r.kind, row_number() OVER (PARTITION BY r.kind ORDER BY r.id) AS place
+                  FROM r WHERE $9::uuid[] IS NOT NULL) AS r
+         GROUP BY r.kind),
     c AS (
         UPDATE deliveries AS d
            SET {_CLAIM_SET.format(doubt="d.doubt_since")},
-               batch_id = CASE WHEN (SELECT number FROM n) > 1 AND NOT d.alone AND d.doubt_since IS NULL
-                               THEN ($9::uuid[])[1 + coalesce(width_bucket(d.id, (SELECT edges FROM n)), 0)] END
+               batch_id = CASE WHEN NOT d.alone AND d.doubt_since IS NULL
+                               THEN (SELECT ($9::uuid[])[1 + n.before + coalesce(width_bucket(d.id, n.edges), 0)]
+                                       FROM n WHERE n.kind = d.kind_name AND n.number > 1) END
          WHERE d.id = ANY (ARRAY (SELECT r.id FROM r))
         RETURNING d.*)
     {_CLAIM_READ}
@@ -154,11 +159,12 @@ async def claim(
 ) -> list[Claim]:
     """Claim up to `limit` due rows of `kinds` (in this order of preference) that nobody holds and no switch pauses.
 
-    Two or more that are not in doubt go in batches of up to `batch_max`. `since`: for each kind, what became due
-    before is passed over.
+    Two or more of a kind that are not in doubt go in batches of up to `batch_max`. `since`: for each kind, what became
+    due before is passed over.
     """
     size = claimant.batch_max
-    names = [uuid4() for _ in range(-(-min(limit, CLAIM_MAX) // size))] if size > 1 else None
+    # As many as there can be: the last one of each kind need not be full.
+    names = [uuid4() for _ in range(min(limit, CLAIM_MAX) // size + len(kinds))] if size > 1 else None
     arguments = (*_claim_arguments(claimant, kinds), min(limit, CLAIM_MAX), names, size)
     rows = await conn.fetch(CLAIM, *arguments, since or [_BEFORE_ALL] * len(kinds))
     return [_claim(row) for row in rows]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,9 @@ def _disarmed() -> Iterator[None]:
     failpoints.arm("")
 
 
-async def sign_up(bench: Bench, number: int, first: int = 0) -> list[str]:
+async def sign_up(bench: Bench, number: int, first: int = 0, at: datetime | None = None) -> list[str]:
     users = [f"u{first + n:03}" for n in range(number)]
-    await asyncio.gather(*(bench.rig.accept(SIGNUP, user) for user in users))
+    await asyncio.gather(*(bench.rig.accept(SIGNUP, user, at) for user in users))
     return users
 
 
@@ -142,6 +143,29 @@ async def test_a_member_whose_claim_still_runs_keeps_the_whole_batch(bench: Benc
         "UPDATE deliveries SET claim_expires_at = now() + interval '1 hour' WHERE id = $1", claims[0].id
     )
     assert await take_over(bench) == []
+
+
+async def test_a_paused_kind_holds_up_no_other(bench: Bench) -> None:
+    """A batch is repeated whole or not at all, so nobody may be in one with a mail of another kind."""
+    users = await sign_up(bench, 6, at=ago(days=6))  # long enough ago for their follow-ups to be due
+    claims = await bench.claim()
+    assert len({(claim.batch_id, claim.kind) for claim in claims}) == len({claim.batch_id for claim in claims}) == 2
+    switch = "INSERT INTO switches VALUES ('pause:followup', 'o', 'r', now(), now() + interval '1 hour')"
+    await bench.rig.rows(switch)
+    rows = await bench.work_off(6)
+    assert [(row["user_id"], row["kind"], row["state"]) for row in rows] == [(u, "onboarding", "sent") for u in users]
+
+
+async def test_kinds_share_no_batch_whatever_their_numbers(bench: Bench) -> None:
+    await sign_up(bench, 25, at=ago(days=6))
+    await sign_up(bench, 6, first=25)
+    claims = await bench.claim(ttl_s=30)
+    sizes = Counter((claim.kind, claim.batch_id) for claim in claims)
+    assert sorted((kind, size) for (kind, _), size in sizes.items()) == [
+        *[("followup", size) for size in (5, 10, 10)],
+        *[("onboarding", size) for size in (1, 10, 10, 10)],
+    ]
+    assert None not in {batch for _, batch in sizes}
 
 
 async def test_what_is_in_doubt_under_its_own_key_joins_no_batch(bench: Bench) -> None:

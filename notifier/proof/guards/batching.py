@@ -64,7 +64,7 @@ BATCHING = (
     Guard(
         "batch: nothing in doubt joins",
         "a mail that may have been taken under its own key, sent again under a batch's",
-        (Change(_DELIVERIES, " > 1 AND NOT d.alone AND d.doubt_since IS NULL\n", " > 1 AND NOT d.alone\n"),),
+        (Change(_DELIVERIES, "WHEN NOT d.alone AND d.doubt_since IS NULL\n", "WHEN NOT d.alone\n"),),
         (f"{_TESTS}::test_what_is_in_doubt_under_its_own_key_joins_no_batch",),
         Chaos(seed=3, faults="provider,kill", minutes=1.0, users=600, batch=10),
     ),
