@@ -42,12 +42,14 @@ class Worker:
     _looked_at: float = 0.0
     _left_over: bool = False  # the last claim may have left something for want of slots
     _resume: Resume = field(default_factory=Resume)
+    _calls: asyncio.Semaphore = field(init=False)
     deliverer: Deliverer = field(init=False)
     settler: Settler = field(init=False)
 
     def __post_init__(self) -> None:
         """Tie the parts together."""
         observe.expose(observe.OF_A_WORKER)
+        self._calls = asyncio.Semaphore(self.runtime.settings.slots)
         self.deliverer = Deliverer(self.runtime, self.provider, self.breaker)
         self.settler = Settler(self.runtime, self._written)
 
@@ -76,6 +78,12 @@ class Worker:
     def slots(self) -> int:
         """How many claims may be in hand: so many calls, each with all the mails it takes."""
         return self.runtime.settings.slots * self.batch_max
+
+    @property
+    def _free(self) -> int:
+        """How many more claims may be taken. A call counts as one, however few mails go in it."""
+        calls = max(0, self.runtime.settings.slots - len(self._tasks))
+        return min(self.slots - len(self._held), calls * self.batch_max)
 
     async def run(self) -> None:
         """Work until told to stop, then drain."""
@@ -109,7 +117,7 @@ class Worker:
 
     async def _claim_once(self, asked: bool) -> bool:
         """Claim what the slots allow and start delivering. Returns whether there is likely more to claim now."""
-        free = self.slots - len(self._held)
+        free = self._free
         limit = min(self.breaker.allowance(free, time.monotonic()), deliveries.CLAIM_MAX)
         if limit <= 0 or (free < self.batch_max and self._held):  # a full batch is worth waiting for
             self._left_over = self._left_over or asked
@@ -123,7 +131,7 @@ class Worker:
             observe.log().warning("claim_failed", error=type(error).__name__)
             return False
         self._left_over = len(claims) >= limit
-        return self._left_over and not probe and len(self._held) < self.slots
+        return self._left_over and not probe and self._free > 0
 
     async def _claim(self, limit: int, *, asked: bool, probe: bool) -> list[Claim]:
         """Take over what others left, at the poll interval; then, if there is a reason to, what is due."""
@@ -192,10 +200,11 @@ class Worker:
 
     async def _deliver(self, group: Sequence[Held]) -> None:
         try:
-            if group[0].claim.batch_id is None:
-                results = [await self.deliverer.deliver(group[0])]
-            else:
-                results = await self.deliverer.deliver_batch(group, self._settle_first)
+            async with self._calls:  # what was to go in batches and goes one by one is many calls
+                if group[0].claim.batch_id is None:
+                    results = [await self.deliverer.deliver(group[0])]
+                else:
+                    results = await self.deliverer.deliver_batch(group, self._settle_first)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the top of one delivery: the claim runs out and is taken over

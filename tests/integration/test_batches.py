@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from notifier.settings import Settings
 from notifier.store import deliveries, moves, restores
 from notifier.worker.breaker import Breaker
 from notifier.worker.deliver import Deliverer, Held
+from providers.base import Traits
 from tests.support.bench import Bench, a_bench, told
 from tests.support.rig import ago
 from tests.support.stack import until
@@ -204,6 +206,63 @@ async def test_one_refused_member_harms_no_other(bench: Bench) -> None:
     assert {row["batch_id"] for row in rows} == {None}, "each was asked about by itself, under its own key"
     refused = await bench.rig.rows("SELECT outcome, reason FROM calls WHERE outcome = 'rejected'")
     assert len(refused) == 8 + 1
+
+
+@dataclass
+class Counting:
+    """A way out that knows how many calls have been under way at once."""
+
+    provider: Any
+    now: int = 0
+    most: int = 0
+
+    @property
+    def traits(self) -> Traits:
+        return self.provider.traits
+
+    async def send(self, *arguments: Any, **more: Any) -> Any:
+        return await self._count(self.provider.send(*arguments, **more))
+
+    async def send_batch(self, *arguments: Any, **more: Any) -> Any:
+        return await self._count(self.provider.send_batch(*arguments, **more))
+
+    async def close(self) -> None:
+        await self.provider.close()
+
+    async def _count(self, call: Any) -> Any:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            return await call
+        finally:
+            self.now -= 1
+
+
+async def test_mails_that_go_one_by_one_are_no_more_calls_at_once(database_url: str, tmp_path: Path) -> None:
+    async with a_bench(database_url, tmp_path, batch_max=10, worker_concurrency=3) as bench:
+        counting = Counting(bench.provider)
+        await bench.mock.faults(reject_to=["u003@*", "u013@*"], latency_ms=[20, 20])
+        await sign_up(bench, 20)
+        rows = await replace(bench, provider=counting).work_off(20)
+        assert Counter(row["state"] for row in rows) == {"sent": 18, "failed": 2}
+        assert counting.most == 3
+
+
+async def test_small_batches_are_no_more_calls_at_once(database_url: str, tmp_path: Path) -> None:
+    async with a_bench(database_url, tmp_path, batch_max=10, worker_concurrency=2) as bench:
+        counting = Counting(bench.provider)
+        await bench.mock.faults(latency_ms=[400, 400])
+        async with replace(bench, provider=counting).working():
+            for first in range(0, 12, 2):
+                users = await sign_up(bench, 2, first)
+                known = "SELECT count(*) FROM deliveries WHERE user_id = ANY ($1) AND claimed_by IS NULL"
+
+                async def picked_up(query: str = known, names: list[str] = users) -> bool:
+                    return counting.now >= 2 or await bench.rig.value(query, names) == 0
+
+                await until(picked_up, "the worker has them, or as many calls under way as it may")
+            await bench.ended(12)
+        assert counting.most == 2
 
 
 async def test_what_was_refused_for_now_goes_in_another_batch(bench: Bench) -> None:
