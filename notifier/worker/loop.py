@@ -144,40 +144,46 @@ class Worker:
                 self._looked_at = time.monotonic()
                 look = await deliveries.look(conn, claimant, list(self._held))
                 asked = asked or look.is_due
-                claims += self._hold(await self._take_over(conn, claimant, kinds, look, limit), probe=probe)
+                claims += await self._take_over(conn, claimant, kinds, look, limit, probe=probe)
             if asked and len(claims) < limit:
-                until = boot_clock() + self.runtime.settings.claim_ttl_s
+                until = self._until()
                 since = self._resume.points(kinds, time.monotonic())
                 found = await deliveries.claim(conn, claimant, kinds, limit - len(claims), since)
                 self._resume.learn(found, limit - len(claims))
-                claims += self._hold((found, until), probe=probe)
+                claims += self._hold(found, until, probe=probe)
         return claims
 
+    def _until(self) -> float:
+        return boot_clock() + self.runtime.settings.claim_ttl_s
+
     async def _take_over(
-        self, conn: Connection, claimant: Claimant, kinds: list[str], look: Look, limit: int
-    ) -> tuple[list[Claim], float]:
-        """Claim rows whose claim ran out, but leave those whose owner still renews its lease, for a while."""
+        self, conn: Connection, claimant: Claimant, kinds: list[str], look: Look, limit: int, *, probe: bool
+    ) -> list[Claim]:
+        """Claim rows whose claim ran out, but leave those whose owner still renews its lease, for a while.
+
+        Each statement's are in hand before the next, which may fail.
+        """
         patient = {row.lease: row.claimed_by for row in look.expired if not row.overdue}
         held = await self.runtime.leases.held(patient)
         free = [row for row in look.expired if row.lease not in held]
         ids = [row.id for row in free if row.batch_id is None][:limit]
         expired = {row.batch_id for row in free if row.batch_id is not None}
-        until = boot_clock() + self.runtime.settings.claim_ttl_s
         claims: list[Claim] = []
         if ids:
-            claims += await deliveries.take_over(conn, claimant, kinds, ids)
+            until = self._until()
+            claims += self._hold(await deliveries.take_over(conn, claimant, kinds, ids), until, probe=probe)
             observe.LOST_RACES.labels("take_over").inc(len(ids) - len(claims))
             observe.CLAIMS_RECOVERED.inc(len(claims))
         for batch in sorted(expired | set(look.batches)):
             if len(claims) >= limit:
                 break
+            until = self._until()
             taken = await deliveries.take_over_batches(conn, claimant, kinds, [batch])
             observe.CLAIMS_RECOVERED.inc(len(taken) if batch in expired else 0)
-            claims += taken
-        return claims, until
+            claims += self._hold(taken, until, probe=probe)
+        return claims
 
-    def _hold(self, claimed: tuple[list[Claim], float], *, probe: bool) -> list[Claim]:
-        claims, until = claimed
+    def _hold(self, claims: list[Claim], until: float, *, probe: bool) -> list[Claim]:
         batches: dict[UUID, list[Held]] = {}
         for claim in claims:
             held = Held(claim, until, probe)

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from notifier import failpoints
@@ -136,6 +137,20 @@ async def test_a_batch_in_doubt_is_taken_over_whole_or_not_at_all(bench: Bench) 
     switch = "INSERT INTO switches VALUES ('pause:onboarding', 'o', 'r', now(), now() + interval '1 hour')"
     await bench.rig.rows(switch)
     assert await take_over(bench) == []
+
+
+async def test_a_batch_that_cannot_be_had_keeps_nobody_else(
+    database_url: str, tmp_path: Path, connection: asyncpg.Connection
+) -> None:
+    async with a_bench(database_url, tmp_path, batch_max=10, lock_timeout_s=0.2, claim_ttl_s=30) as bench:
+        [alone] = await sign_up(bench, 1)
+        await bench.claim()
+        await sign_up(bench, 3, first=1)
+        await bench.claim()
+        async with connection.transaction():
+            await connection.execute("SELECT FROM deliveries WHERE batch_id IS NOT NULL FOR UPDATE")
+            [row] = await bench.work_off()
+        assert (row["user_id"], *told(row)) == (alone, "sent", None, 2)
 
 
 async def test_a_member_whose_claim_still_runs_keeps_the_whole_batch(bench: Bench) -> None:
