@@ -146,11 +146,22 @@ class Worker:
                 asked = asked or look.is_due
                 claims += await self._take_over(conn, claimant, kinds, look, limit, probe=probe)
             if asked and len(claims) < limit:
-                until = self._until()
-                since = self._resume.points(kinds, time.monotonic())
-                found = await deliveries.claim(conn, claimant, kinds, limit - len(claims), since)
-                self._resume.learn(found, limit - len(claims))
-                claims += self._hold(found, until, probe=probe)
+                claims += await self._claim_due(conn, claimant, kinds, limit - len(claims), probe=probe)
+        return claims
+
+    async def _claim_due(
+        self, conn: Connection, claimant: Claimant, kinds: list[str], limit: int, *, probe: bool
+    ) -> list[Claim]:
+        """Claim what is due; where that ended short of the limit, all that is due has been looked at."""
+        claims: list[Claim] = []
+        complete = False
+        while not complete and len(claims) < limit:
+            since = self._resume.points(kinds, time.monotonic())
+            complete = self._resume.is_full_look
+            until = self._until()
+            found = await deliveries.claim(conn, claimant, kinds, limit - len(claims), since)
+            self._resume.learn(found, limit - len(claims))
+            claims += self._hold(found, until, probe=probe)
         return claims
 
     def _until(self) -> float:

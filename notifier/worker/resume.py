@@ -31,6 +31,11 @@ class Resume:
             self._looked_at = now
         return [self._points.get(kind, BEFORE_ALL) for kind in kinds]
 
+    @property
+    def is_full_look(self) -> bool:
+        """Whether the next claim begins at the very beginning, for every kind."""
+        return not self._points
+
     def learn(self, claims: Sequence[Claim], limit: int) -> None:
         """Go on behind a full claim; one that was not full came to the end, and the next begins anew."""
         if len(claims) < limit:

@@ -29,6 +29,7 @@ from notifier.runtime import background
 from notifier.store import deliveries, restores
 from notifier.store.deliveries import Claim
 from notifier.store.results import Result
+from notifier.worker import resume
 from notifier.worker.breaker import Breaker
 from notifier.worker.deliver import Deliverer, Held
 from notifier.worker.settling import Settler
@@ -83,6 +84,24 @@ async def test_a_dead_workers_row_is_asked_about_under_the_same_key(bench: Bench
     assert told(row) == ("sent", None, 2)
     assert row["evidence"] == "duplicate"
     assert len(await bench.mock.inbox()) == 1
+
+
+async def test_what_came_in_behind_the_point_is_found_at_the_end_of_the_backlog(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No interval and no nudge helps here: a claim that went on behind others and came to the end looks again."""
+    monkeypatch.setattr(resume, "FULL_LOOK_S", 60.0)
+    async with a_bench(database_url, tmp_path, worker_concurrency=1, poll_s=25, claim_ttl_s=30) as bench:
+        await bench.mock.faults(latency_ms=[300, 300])
+        for user in ("u1", "u2", "u3"):
+            await bench.rig.accept(SIGNUP, user)
+        async with bench.working():
+            await bench.until_claimed(1)
+            await bench.rig.rows(
+                "UPDATE deliveries SET next_attempt_at = next_attempt_at - interval '1 hour' WHERE user_id = 'u3'"
+            )
+            rows = await bench.ended(3)
+    assert {told(row) for row in rows} == {("sent", None, 1)}
 
 
 # ---------------------------------------------------------------------------------------------- no call at all
