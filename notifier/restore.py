@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from notifier.domain.errors import NotReady
-from notifier.domain.restore import EARLY, Restore
+from notifier.domain.restore import EARLY, SEVERAL_ACCOUNTS, Restore
 from notifier.settings import Settings
 from notifier.store import audit, installation, migrate, restores, workers
 from notifier.store.database import RETRYABLE, UNAVAILABLE, Connection, open_database
@@ -106,6 +106,8 @@ async def _nobody_lives(conn: Connection) -> None:
 
 
 async def _restore(conn: Connection, told: Told) -> Report:
+    if await restores.batches_made(conn):  # whatever these settings say: which mails went together since is lost
+        told = replace(told, account=SEVERAL_ACCOUNTS, repeatable_for=None)
     now = await installation.real_now(conn)
     before = await restores.standing(conn, told.repeatable_for, told.account)
     if told.at > now:

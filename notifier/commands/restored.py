@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from notifier.commands.options import usage
+from notifier.domain.restore import SEVERAL_ACCOUNTS
 
 if TYPE_CHECKING:
     from notifier.restore import Report, Told
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
 LISTED = 20
 ACTOR = "command-line"
+BATCHED = (
+    "mails go in batches here, and which ones went together since then, and under which key, is lost: what was not in "
+    "doubt before is not asked about again, and ends uncertain"
+)
 APART_S = 60.0  # from here on the backup and the time given do not seem to belong together
 At = Annotated[
     str,
@@ -118,7 +123,6 @@ def _check(settings: Settings, advance_s: float) -> None:
 
 
 def _told(settings: Settings, at: datetime, ahead: timedelta, dry_run: bool, list_max: int | None) -> Told:
-    from notifier.domain.restore import SEVERAL_ACCOUNTS
     from notifier.restore import Told
     from notifier.runtime import way_out
 
@@ -207,7 +211,12 @@ def _list(report: Report, file: Path | None, to: Any) -> None:
 
 
 def notes(report: Report) -> list[str]:
-    """What makes one doubt that this is the backup of that time."""
+    """What makes one doubt that this is the backup of that time, and what nobody may expect of it."""
+    found = [BATCHED] if report.account == SEVERAL_ACCOUNTS else []
+    return [*found, *_misgivings(report)]
+
+
+def _misgivings(report: Report) -> list[str]:
     if report.newest is None:
         return []
     late_s = (report.newest - report.at).total_seconds()

@@ -49,6 +49,19 @@ async def hold_still(conn: Connection) -> None:
     await conn.execute(HOLD_MOVES)
 
 
+BATCHES_MADE = """
+    SELECT EXISTS (SELECT FROM deliveries d WHERE d.batch_id IS NOT NULL)
+        OR EXISTS (SELECT FROM (SELECT t.batch_id FROM settlements t ORDER BY t.id DESC LIMIT 10000) AS t
+                    WHERE t.batch_id IS NOT NULL)
+"""
+
+
+async def batches_made(conn: Connection) -> bool:
+    """Whether mails went in batches of late: something open is in one, or one of the newest 10 000 that ended was."""
+    found: bool = await conn.fetchval(BATCHES_MADE)
+    return found
+
+
 RECORD = """
     INSERT INTO restores (at, events_from, events_until, account) VALUES ($1, $2, notifier.now(), $3)
         ON CONFLICT (at) DO NOTHING

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -13,9 +14,10 @@ import pytest
 
 from notifier.domain.errors import NotReady
 from notifier.domain.notification import Settlement, State
+from notifier.domain.restore import SEVERAL_ACCOUNTS
 from notifier.ingest.transaction import transact
 from notifier.restore import NotThen, Report, Told, restore
-from notifier.store import moves, operator_moves
+from notifier.store import deliveries, moves, operator_moves
 from tests.support.command import Command
 from tests.support.rig import ACCOUNT, Rig, ago, an_event, open_rig
 from tests.support.stack import until
@@ -86,6 +88,25 @@ async def test_a_row_that_names_another_account_keeps_it(rig: Rig) -> None:
     report = await told(rig, ago(hours=1), account="mock:other")
     assert report.not_again == 1
     assert await rig.value("SELECT provider FROM deliveries") == ACCOUNT
+
+
+@pytest.mark.parametrize("sent", [False, True])
+async def test_where_mails_went_in_batches_nothing_is_repeated_whatever_the_settings_say(rig: Rig, sent: bool) -> None:
+    """The keys of the lost time cannot be derived; who switched batches off before telling must not mail twice."""
+    for user in ("ada", "bob"):
+        await rig.accept(SIGNUP, user, ago(hours=5))
+    async with rig.database.connection() as conn:
+        who = replace(rig.claimant("gone"), batch_max=10)
+        claims = await deliveries.claim(conn, who, list(who.templates), 10)
+    if sent:
+        assert await rig.settle("gone", claims) == 2
+    await rig.accept(SIGNUP, "open", ago(hours=5))
+    report = await told(rig, ago(hours=1))
+    assert report.account == SEVERAL_ACCOUNTS
+    assert report.not_again == report.opened
+    assert {row["provider"] for row in await rig.rows("SELECT provider FROM deliveries")} == {SEVERAL_ACCOUNTS}
+    await rig.accept(SIGNUP, "late", ago(hours=5))
+    assert await rig.value("SELECT provider FROM deliveries WHERE user_id = 'late'") == SEVERAL_ACCOUNTS
 
 
 async def test_what_fell_due_since_is_owed_in_doubt_and_the_rest_waits(rig: Rig) -> None:

@@ -93,3 +93,9 @@ def test_a_backup_and_a_time_that_do_not_fit_are_noticed(newest: datetime | None
     report = Report(T, None, "mock:1", T - EARLY, T - EARLY, NOW, 0, 0, 0, 0, newest, CancelableCount(0, 0, ()), [])
     assert [words in note for note in notes(report) if words] == ([True] if words else [])
     assert bool(notes(report)) == bool(words)
+
+
+def test_where_mails_went_in_batches_it_is_said_what_that_means() -> None:
+    nothing = CancelableCount(0, 0, ())
+    report = Report(T, None, SEVERAL_ACCOUNTS, T - EARLY, T - EARLY, NOW, 0, 0, 0, 0, None, nothing, [])
+    assert ["batches" in note for note in notes(report)] == [True]
