@@ -265,6 +265,8 @@ class Worker:
     async def _drain(self) -> None:
         """Claim no more; what has not begun goes back by itself; calls may end; what is cut is in doubt."""
         self.deliverer.stopping = True
+        for _ in self._tasks:
+            self._calls.release()  # nobody has to wait for a call any more: none begins
         deadline = time.monotonic() + self.runtime.settings.stop_grace_s
         while self._tasks and time.monotonic() < deadline:
             await asyncio.wait(set(self._tasks), timeout=max(0.0, deadline - time.monotonic()))

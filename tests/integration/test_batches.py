@@ -280,6 +280,20 @@ async def test_small_batches_are_no_more_calls_at_once(database_url: str, tmp_pa
         assert counting.most == 2
 
 
+async def test_what_waits_for_a_call_goes_back_at_once_when_the_worker_stops(database_url: str, tmp_path: Path) -> None:
+    """However short the grace time is: it was never called for, and so there is no doubt about it."""
+    async with a_bench(database_url, tmp_path, batch_max=10, worker_concurrency=1, stop_grace_s=0.1) as bench:
+        await bench.mock.faults(latency_ms=[800, 800])
+        await sign_up(bench, 5)
+        await bench.rig.rows("UPDATE deliveries SET alone = true")
+        async with bench.working():
+            await bench.until_claimed(5)
+        rows = await bench.rig.rows("SELECT claimed_by, doubt_since, attempts FROM deliveries ORDER BY doubt_since")
+        assert {row["claimed_by"] for row in rows} == {None}
+        assert [row["doubt_since"] is None for row in rows] == [False, True, True, True, True]
+        assert [row["attempts"] for row in rows] == [1, 0, 0, 0, 0]
+
+
 async def test_what_was_refused_for_now_goes_in_another_batch(bench: Bench) -> None:
     await bench.mock.faults(fail_rate=1, fail_status=429)
     await sign_up(bench, 4)
