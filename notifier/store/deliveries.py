@@ -170,6 +170,8 @@ async def claim(
     return [_claim(row) for row in rows]
 
 
+EXPIRED_MAX, BATCHES_MAX = 500, 20  # as the statement has them
+
 # One statement for all that an idle worker has to know. Of the rows that are due, one of each kind is enough.
 LOOK = f"""
     SELECT 'expired' AS found, e.*
@@ -218,6 +220,11 @@ class Look:
     expired: Sequence[Expired]
     batches: Sequence[UUID]
     is_due: bool
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there may be more than it shows."""
+        return len(self.expired) >= EXPIRED_MAX or len(self.batches) >= BATCHES_MAX
 
 
 async def look(conn: Connection, claimant: Claimant, but: Sequence[UUID] = ()) -> Look:

@@ -126,28 +126,34 @@ class Worker:
         if probe and any(held.probe for held in self._held.values()):
             return False  # one asks already
         try:
-            claims = await self._claim(limit, asked=asked, probe=probe)
+            self._left_over = await self._claim(limit, asked=asked, probe=probe)
         except (*RETRYABLE, *UNAVAILABLE) as error:
             observe.log().warning("claim_failed", error=type(error).__name__)
             return False
-        self._left_over = len(claims) >= limit
         return self._left_over and not probe and self._free > 0
 
-    async def _claim(self, limit: int, *, asked: bool, probe: bool) -> list[Claim]:
-        """Take over what others left, at the poll interval; then, if there is a reason to, what is due."""
+    async def _claim(self, limit: int, *, asked: bool, probe: bool) -> bool:
+        """Take over what others left, at the poll interval; then, if there is a reason to, what is due.
+
+        Returns whether there may be more.
+        """
         claimant = self._claimant
         kinds = list(claimant.templates)
         random.shuffle(kinds)  # so that a long queue of one kind does not always come first
         claims: list[Claim] = []
+        more = False
         async with self.runtime.database.connection() as conn:
             if time.monotonic() - self._looked_at >= self.runtime.settings.poll_s:
                 self._looked_at = time.monotonic()
                 look = await deliveries.look(conn, claimant, list(self._held))
                 asked = asked or look.is_due
                 claims += await self._take_over(conn, claimant, kinds, look, limit, probe=probe)
+                more = bool(claims) and (look.is_full or len(claims) >= limit)
             if asked and len(claims) < limit:
                 claims += await self._claim_due(conn, claimant, kinds, limit - len(claims), probe=probe)
-        return claims
+        if more:  # a dead worker's are many: they are not to wait for the interval each time
+            self._looked_at = float("-inf")
+        return more or len(claims) >= limit
 
     async def _claim_due(
         self, conn: Connection, claimant: Claimant, kinds: list[str], limit: int, *, probe: bool

@@ -153,6 +153,16 @@ async def test_a_batch_that_cannot_be_had_keeps_nobody_else(
         assert (row["user_id"], *told(row)) == (alone, "sent", None, 2)
 
 
+async def test_a_dead_workers_batches_are_taken_over_without_a_pause(database_url: str, tmp_path: Path) -> None:
+    """More than one look finds: all of them have to be back in hand within one more claim time."""
+    async with a_bench(database_url, tmp_path, batch_max=100, poll_s=25, claim_ttl_s=30) as bench:
+        await sign_up(bench, 600)
+        for _ in range(6):
+            assert len(await bench.claim()) == 100
+        rows = await bench.work_off(600)
+        assert {told(row) for row in rows} == {("sent", None, 2)}
+
+
 async def test_a_member_whose_claim_still_runs_keeps_the_whole_batch(bench: Bench) -> None:
     await sign_up(bench, 4)
     claims = await bench.claim(ttl_s=0)
