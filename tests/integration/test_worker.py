@@ -449,7 +449,9 @@ async def test_a_provider_without_keys_gets_a_second_call_from_nobody(database_u
 
 
 async def test_a_database_that_is_away_before_the_call_gives_the_row_back(bench: Bench) -> None:
+    """It needs the template of another build, and cannot ask for it."""
     await bench.rig.accept(SIGNUP, "ada")
+    await bench.rig.rows("UPDATE deliveries SET template_hash = 'another', recipient = 'ada@example.com'")
     [claim] = await bench.claim(bench.runtime.process_id, ttl_s=30)
     await bench.runtime.database.close()
     result = await deliver(bench, claim)
