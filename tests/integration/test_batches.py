@@ -17,7 +17,7 @@ from notifier import failpoints
 from notifier.clock import boot_clock
 from notifier.domain.restore import SEVERAL_ACCOUNTS
 from notifier.settings import Settings
-from notifier.store import deliveries, moves, restores
+from notifier.store import deliveries, moves, restores, results
 from notifier.worker.breaker import Breaker
 from notifier.worker.deliver import Deliverer, Held
 from providers.base import Traits
@@ -57,12 +57,12 @@ async def take_over(bench: Bench, worker: str = "next", ttl_s: float = 0) -> lis
 
 async def call(bench: Bench, claims: list[deliveries.Claim]) -> list[Any]:
     """Make the call of one batch as a worker would that then dies: nothing is written."""
-
-    async def settle_first(_: object) -> bool:
-        raise AssertionError("nobody is stopped here")
-
     held = [Held(claim, boot_clock() + 3, probe=False) for claim in sorted(claims, key=lambda claim: claim.id)]
-    return await Deliverer(bench.runtime, bench.provider, Breaker()).deliver_batch(held, settle_first)
+    return await Deliverer(bench.runtime, bench.provider, Breaker()).deliver_batch(held, nobody_is_stopped)
+
+
+async def nobody_is_stopped(_: object) -> bool:
+    raise AssertionError("nobody is stopped here")
 
 
 async def test_a_backlog_goes_in_full_batches_and_each_mail_is_sent_once(bench: Bench) -> None:
@@ -346,12 +346,28 @@ async def test_nobody_is_called_while_one_who_is_stopped_has_not_left(bench: Ben
 
 async def test_what_went_back_without_a_call_is_in_no_batch_any_more(bench: Bench) -> None:
     await sign_up(bench, 3)
-    await bench.claim(ttl_s=30)
-    await bench.rig.rows("UPDATE deliveries SET claim_expires_at = now()")
-    failpoints.arm("worker.before_send=pause:0.01")
+    claims = await bench.claim("w", ttl_s=30)
+    assert None not in {claim.batch_id for claim in claims}
+    late = [Held(claim, boot_clock(), probe=False) for claim in claims]
+    made = await Deliverer(bench.runtime, bench.provider, Breaker()).deliver_batch(late, nobody_is_stopped)
+    async with bench.runtime.database.connection() as conn:
+        assert len(await results.put_back(conn, "w", made)) == 3
+    assert await bench.calls() == []
+    for row in await bench.rig.rows("SELECT * FROM deliveries"):
+        assert (row["batch_id"], row["doubt_since"], row["alone"], row["attempts"]) == (None, None, False, 0)
+
+
+async def test_what_went_back_without_a_call_in_doubt_stays_in_its_batch(bench: Bench) -> None:
+    await sign_up(bench, 3)
+    [batch] = {claim.batch_id for claim in await bench.claim()}
+    again = await take_over(bench, "w", ttl_s=30)
+    late = [Held(claim, boot_clock(), probe=False) for claim in again]
+    made = await Deliverer(bench.runtime, bench.provider, Breaker()).deliver_batch(late, nobody_is_stopped)
+    async with bench.runtime.database.connection() as conn:
+        assert len(await results.put_back(conn, "w", made)) == 3
     rows = await bench.work_off(3)
-    assert {row["state"] for row in rows} == {"sent"}
-    assert len({row["batch_id"] for row in rows}) == 1, "in doubt, it stayed the batch it was"
+    assert {(row["state"], row["batch_id"]) for row in rows} == {("sent", batch)}
+    assert {mail["key"] for mail in await bench.mock.inbox()} == {str(batch)}
 
 
 async def test_an_erased_member_in_doubt_ends_by_itself_and_the_others_by_their_call(bench: Bench) -> None:
