@@ -195,6 +195,7 @@ LOOK = f"""
                      WHERE x.kind_name = k.kind AND x.claimed_by IS NULL
                        AND x.next_attempt_at <= notifier.now() AND x.batch_id IS NULL
                      ORDER BY x.next_attempt_at, x.id LIMIT 1) AS r
+     WHERE {_NOT_HELD.replace("$7", "$3")} AND {_KIND_NOT_HELD.format(kind="k.kind")}
 """  # noqa: S608 - constants of ours
 
 
