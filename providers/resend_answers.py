@@ -27,7 +27,7 @@ ID_CHARS_MAX = 255
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One HTTP answer, header names in lower case; `body` is None where it was cut off or unreadable."""
+    """One HTTP answer: headers are asked for in lower case; `body` is None where it was cut off or unreadable."""
 
     status: int
     headers: Mapping[str, str]
