@@ -54,9 +54,12 @@ class Poster:
         self._connections = connections
         self._keep = keep
         self._open: _Open | None = None
+        self._closed = False
 
     async def post(self, path: str, headers: Mapping[str, str], body: bytes, call: Call) -> Answer:
         """Make one call, once. Raises aiohttp's errors, OSError and ValueError; `call` then says if it had started."""
+        if self._closed:
+            raise aiohttp.ClientConnectionError("closed")
         if self._open is None:
             self._open = _Open.now(self._url, self._headers, self._connections, self._keep)
         request = self._open.head(path, headers, len(body)) + body
@@ -79,9 +82,9 @@ class Poster:
 
     async def close(self) -> None:
         """Let go of connections; a call still under way loses its own."""
-        opened, self._open = self._open, None
-        if opened is not None:
-            await opened.connector.close()
+        self._closed = True
+        if self._open is not None:
+            await self._open.connector.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,13 @@ class _Open:
         ).encode()
 
     async def connect(self) -> Connection:
-        return await self.connector.connect(self.request, [], _NO_TIMEOUT)
+        try:
+            return await self.connector.connect(self.request, [], _NO_TIMEOUT)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():  # it is the connector that ends, not this call
+                raise aiohttp.ClientConnectionError("closed while waiting for a connection") from error
+            raise
 
 
 def _lines(headers: Mapping[str, str]) -> str:

@@ -98,6 +98,8 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> timedelta:
     A date is measured against the answer's own Date where there is one: whoever wrote both used one clock.
     """
     value = headers.get("retry-after", "").strip()
+    if not value:
+        return timedelta(0)
     if value.isascii() and value.isdigit():
         return timedelta(seconds=min(int(value[:9]), WAIT_MAX.total_seconds()))
     until = _date(value)
