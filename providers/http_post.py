@@ -74,8 +74,8 @@ class Poster:
                 await write_through(StreamWriter(protocol, asyncio.get_running_loop()), transport, request)
                 await call.tell_written(call.written)
             answer = await _answer(protocol)
-            if answer.body is not None and not transport.get_write_buffer_size():
-                connection.release()
+            if not transport.get_write_buffer_size():  # else the rest of this request would begin the next one
+                connection.release()  # which still closes it where the answer is not read to its end
             return answer
         finally:
             connection.close()  # unless it was released
@@ -162,8 +162,6 @@ async def _read(payload: StreamReader) -> bytes | None:
             body += await payload.readany()
             if len(body) > ANSWER_BYTES_MAX:
                 return None
-    except (aiohttp.ClientError, OSError) as error:
-        if isinstance(error, TimeoutError):
-            raise
+    except aiohttp.ClientError:
         return None
     return body
