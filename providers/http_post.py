@@ -1,6 +1,8 @@
 """POST over kept connections, with certainty about how far a call came: aiohttp's connections without its session.
 
 The session's request and response objects cost more than everything below them, and hide the one thing we must know.
+What is used here of aiohttp is partly below its documented surface: tests/integration/test_http_post.py holds all we
+ask of it, so that a release which changes it is noticed there.
 """
 
 from __future__ import annotations
@@ -53,17 +55,17 @@ class Poster:
             self._headers["Connection"] = "close"
         self._connections = connections
         self._keep = keep
-        self._open: _Open | None = None
+        self._server: _Server | None = None
         self._closed = False
 
     async def post(self, path: str, headers: Mapping[str, str], body: bytes, call: Call) -> Answer:
         """Make one call, once. Raises aiohttp's errors, OSError and ValueError; `call` then says if it had started."""
         if self._closed:
             raise aiohttp.ClientConnectionError("closed")
-        if self._open is None:
-            self._open = _Open.now(self._url, self._headers, self._connections, self._keep)
-        request = self._open.head(path, headers, len(body)) + body
-        connection = await self._open.connect()
+        if self._server is None:
+            self._server = _Server.at(self._url, self._headers, self._connections, self._keep)
+        request = self._server.head(path, headers, len(body)) + body
+        connection = await self._server.connect()
         try:
             protocol, transport = _both_ends(connection)
             protocol.set_response_params(read_until_eof=True)
@@ -83,13 +85,13 @@ class Poster:
     async def close(self) -> None:
         """Let go of connections; a call still under way loses its own."""
         self._closed = True
-        if self._open is not None:
-            await self._open.connector.close()
+        if self._server is not None:
+            await self._server.connector.close()
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
-    """What is the same for every call: the connections, where they lead, and how a request begins and goes on."""
+class _Server:
+    """What is the same for every call: the connections, where they lead, and how a request begins."""
 
     connector: aiohttp.TCPConnector
     request: aiohttp.ClientRequest  # is never sent: the connector asks it where to connect
@@ -97,7 +99,7 @@ class _Open:
     headers: str
 
     @classmethod
-    def now(cls, url: str, headers: Mapping[str, str], connections: int, keep: bool) -> _Open:
+    def at(cls, url: str, headers: Mapping[str, str], connections: int, keep: bool) -> _Server:
         request = aiohttp.ClientRequest("POST", URL(url), loop=asyncio.get_running_loop())
         return cls(
             aiohttp.TCPConnector(limit=connections, force_close=not keep),
