@@ -7,19 +7,17 @@ import hashlib
 import json
 import string
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from urllib.parse import quote, urlsplit
 
 import aiohttp
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.payload import Payload
+from aiohttp.http import HttpProcessingError
 
 from providers.base import Ambiguous, Family, HandOver, Message, Outcome, RetryLater, Traits, Written
+from providers.http_post import Call, Poster
 from providers.resend_answers import Answer, classify, classify_batch
 
-ANSWER_BYTES_MAX = 65_536
 BATCH_MAX = 100  # what POST /emails/batch takes
 CONTEXT_HEADERS = {
     "worker": "X-Notifier-Worker",
@@ -29,6 +27,7 @@ CONTEXT_HEADERS = {
 }
 OF_A_MAIL = ("user", "kind")
 _PLAIN = string.punctuation.replace("%", "")  # all visible ASCII beside letters and digits, which quote() keeps anyway
+_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 class MockProvider:
@@ -53,11 +52,10 @@ class MockProvider:
         name = "mock" if family is not Family.NONE else "mock-keyless"
         batch_max = BATCH_MAX if family is not Family.NONE else 1  # a batch in doubt can only be asked about by its key
         self._traits = Traits("mock", f"{name}:{account}", family, window, batch_max)
-        self._url = f"{base_url}/emails"
-        self._headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
+        headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
+        # Without keys a doubt cannot be asked away.
+        self._poster = Poster(base_url, headers, connections=concurrency, keep=self._traits.has_keys)
         self._timeout_s = timeout_s
-        self._concurrency = concurrency
-        self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
     @property
@@ -77,7 +75,7 @@ class MockProvider:
 
         A failure before the request starts to go out is certain (nothing was taken), a later one a doubt.
         """
-        answer = await self._send(self._url, _document(message), self._call_headers(key, context), hand_over, written)
+        answer = await self._send("/emails", _document(message), self._call_headers(key, context), hand_over, written)
         return classify(answer, datetime.now(UTC)) if isinstance(answer, Answer) else answer
 
     async def send_batch(
@@ -97,7 +95,7 @@ class MockProvider:
         of_all = {name: value for name, value in contexts[0].items() if name == "worker"}
         if generations:
             of_all["generation"] = generations[0] if len(set(generations)) == 1 else ",".join(generations)
-        answer = await self._send(f"{self._url}/batch", mails, self._call_headers(key, of_all), hand_over, written)
+        answer = await self._send("/emails/batch", mails, self._call_headers(key, of_all), hand_over, written)
         if answer is None:
             return None
         if isinstance(answer, Answer):
@@ -106,7 +104,7 @@ class MockProvider:
 
     async def _send(
         self,
-        url: str,
+        path: str,
         document: object,
         headers: Mapping[str, str],
         hand_over: HandOver | None,
@@ -117,17 +115,17 @@ class MockProvider:
             return RetryLater("client_closed", answered=False)
         if hand_over is not None and not await hand_over():
             return None
-        call = _Call(written)
+        call = Call(written)
         answer: Answer | Outcome
         try:
             async with asyncio.timeout(self._timeout_s):
-                answer = await self._post(url, call, _serialise(document), headers)
+                answer = await self._poster.post(path, headers, _serialise(document), call)
         except TimeoutError:
-            answer = call.broken("timeout", "connect_timeout")
+            answer = _broken(call, "timeout", "connect_timeout")
         except (aiohttp.ClientConnectionError, OSError):
-            answer = call.broken("disconnected", "connect_failed")
-        except (aiohttp.ClientError, ValueError):
-            answer = call.broken("unreadable_answer", "connect_failed")
+            answer = _broken(call, "disconnected", "connect_failed")
+        except (aiohttp.ClientError, HttpProcessingError, ValueError):
+            answer = _broken(call, "unreadable_answer", "connect_failed")
         if call.callers_error is not None:
             raise call.callers_error
         return answer
@@ -135,133 +133,32 @@ class MockProvider:
     async def close(self) -> None:
         """Let go of connections; a call still under way ends in doubt."""
         self._closed = True
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
-
-    async def _post(self, url: str, call: _Call, body: bytes, headers: Mapping[str, str]) -> Answer:
-        request_body = _Body(body, call)
-        async with self._open().post(
-            url, data=request_body, headers=headers, allow_redirects=False, trace_request_ctx=call
-        ) as response:
-            await request_body.done.wait()
-            answer_headers = {name.lower(): value for name, value in response.headers.items()}
-            return Answer(response.status, answer_headers, await _read(response))
-
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            trace = aiohttp.TraceConfig()
-            trace.on_request_headers_sent.append(_mark_started)
-            self._session = aiohttp.ClientSession(
-                # force_close: without keys a doubt cannot be asked away, and an idle connection that has
-                # died unnoticed would make one for nothing.
-                connector=aiohttp.TCPConnector(limit=self._concurrency, force_close=not self._traits.has_keys),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None),  # send() sets one for the whole
-                trace_configs=[trace],
-                headers={"User-Agent": "notifier"},
-            )
-        return self._session
+        await self._poster.close()
 
     def _call_headers(self, key: str, context: Mapping[str, str]) -> dict[str, str]:
-        headers = dict(self._headers)
+        headers = _context_headers(context, CONTEXT_HEADERS)
         if self._traits.has_keys:
             headers["Idempotency-Key"] = key
-        return headers | _context_headers(context, CONTEXT_HEADERS)
+        return headers
 
 
 def _context_headers(context: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
     """Who sends what, percent-encoded."""
     return {
-        CONTEXT_HEADERS[name]: quote(context[name], safe=_PLAIN, errors="surrogatepass")
+        CONTEXT_HEADERS[name]: value if _is_plain(value) else quote(value, safe=_PLAIN, errors="surrogatepass")
         for name in names
-        if name in context
+        if (value := context.get(name)) is not None
     }
 
 
-@dataclass(slots=True)
-class _Call:
-    """How far one call has come."""
-
-    written: Written | None
-    started: bool = False
-    callers_error: Exception | None = None
-
-    def broken(self, doubtful: str, certain: str) -> Outcome:
-        """The outcome of a call that ended without an answer."""
-        return Ambiguous(doubtful) if self.started else RetryLater(certain, answered=False)
+def _is_plain(value: str) -> bool:
+    """Whether quote() would change nothing; asking quote() costs four times as much."""
+    return value.isascii() and value.isprintable() and " " not in value and "%" not in value
 
 
-async def _mark_started(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: object) -> None:
-    """A connection stands and the next thing to happen is the first byte: from here on nothing is certain."""
-    call: _Call = context.trace_request_ctx
-    call.started = True
-
-
-class _Body(Payload):
-    """Ready bytes that tell when they have left this process."""
-
-    _autoclose = True
-
-    def __init__(self, body: bytes, call: _Call) -> None:
-        super().__init__(body, content_type="application/json")
-        self._size = len(body)
-        self._body = body
-        self._call = call
-        self.done = asyncio.Event()
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return self._body.decode(encoding, errors)
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        await self.write_with_length(writer, None)
-
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """Write everything; with a `written` to call, wait for the socket to have it all first."""
-        try:
-            if self._call.written is None:
-                await writer.write(self._body)
-            else:
-                transport = writer.transport
-                assert isinstance(transport, asyncio.Transport)
-                await write_through(writer, transport, self._body)
-                await self._tell(self._call.written, transport)
-        finally:
-            self.done.set()
-
-    async def _tell(self, written: Written, transport: asyncio.Transport) -> None:
-        transport.pause_reading()  # an answer that comes now would end the request, and `written` with it
-        try:
-            await written()
-        except Exception as error:
-            self._call.callers_error = error  # aiohttp would wrap it; it belongs to the caller of send()
-            raise
-        finally:
-            transport.resume_reading()
-
-
-async def write_through(writer: AbstractStreamWriter, transport: asyncio.Transport, body: bytes) -> None:
-    """Write, and return when the kernel holds the last byte: a SIGKILL after that takes nothing back."""
-    transport.set_write_buffer_limits(high=0)  # drain() then waits for an empty buffer
-    await writer.write(body)
-    await writer.drain()
-    transport.set_write_buffer_limits()
-
-
-async def _read(response: aiohttp.ClientResponse) -> bytes | None:
-    """The body, or None where it breaks off or never ends: the status may be enough all the same."""
-    body = b""
-    try:
-        async for chunk in response.content.iter_any():
-            body += chunk
-            if len(body) > ANSWER_BYTES_MAX:
-                response.close()
-                return None
-    except (aiohttp.ClientError, OSError) as error:
-        if isinstance(error, TimeoutError):
-            raise
-        return None
-    return body
+def _broken(call: Call, doubtful: str, certain: str) -> Outcome:
+    """The outcome of a call that ended without an answer."""
+    return Ambiguous(doubtful) if call.started else RetryLater(certain, answered=False)
 
 
 def _document(message: Message) -> dict[str, object]:
@@ -279,4 +176,4 @@ def _document(message: Message) -> dict[str, object]:
 
 def _serialise(document: object) -> bytes:
     """The body's bytes: a pure function of its messages, so that a repeat is byte for byte the same."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    return _JSON.encode(document).encode()

@@ -27,7 +27,7 @@ ID_CHARS_MAX = 255
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One HTTP answer, header names in lower case; `body` is None where it was cut off or unreadable."""
+    """One HTTP answer: headers are asked for in lower case; `body` is None where it was cut off or unreadable."""
 
     status: int
     headers: Mapping[str, str]
@@ -98,6 +98,8 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> timedelta:
     A date is measured against the answer's own Date where there is one: whoever wrote both used one clock.
     """
     value = headers.get("retry-after", "").strip()
+    if not value:
+        return timedelta(0)
     if value.isascii() and value.isdigit():
         return timedelta(seconds=min(int(value[:9]), WAIT_MAX.total_seconds()))
     until = _date(value)

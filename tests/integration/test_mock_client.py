@@ -18,7 +18,7 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http_writer import StreamWriter
 
 import providers
-from providers import mock_client
+from providers import http_post, mock_client
 from providers.base import (
     Accepted,
     Ambiguous,
@@ -274,7 +274,7 @@ async def test_written_means_that_not_a_byte_is_left_in_this_process(size: int) 
     theirs.setblocking(False)
     with theirs:
         transport, protocol = await loop.create_connection(lambda: BaseProtocol(loop), sock=ours)
-        task = asyncio.create_task(mock_client.write_through(StreamWriter(protocol, loop), transport, b"x" * size))
+        task = asyncio.create_task(http_post.write_through(StreamWriter(protocol, loop), transport, b"x" * size))
         read = 0
         while not task.done():
             read += len(await loop.sock_recv(theirs, 1_000))
