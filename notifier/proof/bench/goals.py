@@ -29,7 +29,9 @@ class Ratio:
 
 def judge(summaries: Sequence[Summary]) -> list[Ratio]:
     """Every goal whose figures this run has."""
-    return [ratio for ratios in (_ingest, _drain, _costs, _waits, _growth) for ratio in ratios(_Found(summaries))]
+    return [
+        ratio for ratios in (_ingest, _drain, _batches, _costs, _waits, _growth) for ratio in ratios(_Found(summaries))
+    ]
 
 
 class _Found:
@@ -97,6 +99,14 @@ def _drain(found: _Found) -> Iterator[Ratio]:
     yield from found.times(
         "a POST a mail against the bare client", ours, found.get("drain_http", one, "floor"), 0.9, _rate
     )
+
+
+def _batches(found: _Found) -> Iterator[Ratio]:
+    ours = found.get("drain_batches", "1 worker", "ours")
+    peer = found.get("drain_http", "1 worker", "pgqueuer")
+    yield from found.times("a hundred mails a POST, against PgQueuer's one", ours, peer, 5, _rate)
+    floor = found.get("drain_batches", "1 worker", "floor")
+    yield from found.times("a hundred mails a POST against the bare client", ours, floor, 0.5, _rate)
 
 
 def _costs(found: _Found) -> Iterator[Ratio]:

@@ -20,10 +20,6 @@ OURS_ALONE = ("latency", "release", "growth")
 Work = Callable[[Bench], Awaitable[None]]
 
 
-async def _no_batches(bench: Bench) -> None:
-    bench.skipped.append("batches: this build sends no batches to a provider's batch endpoint")
-
-
 async def _no_guards(bench: Bench) -> None:
     bench.skipped.append("guards: no guard of this build can be switched off")
 
@@ -35,7 +31,7 @@ WORKS: Mapping[str, tuple[str, tuple[Work, ...]]] = {
     ),
     "noop": ("a backlog whose jobs do nothing", (drain.drain_noop,)),
     "http": ("a backlog, one POST a mail", (drain.drain_http,)),
-    "batches": ("a backlog through the provider's batch endpoint", (_no_batches,)),
+    "batches": ("a backlog, a hundred mails to a POST", (drain.drain_batches,)),
     "latency": ("from event to inbox, busy and idle", (latency.latency, latency.idle)),
     "release": ("follow-ups due at one instant", (release.release,)),
     "growth": ("claim, ingest, release and login as history grows", (growth.growth, claims.hard_claims)),

@@ -12,12 +12,13 @@ Kind = Literal["ours", "floor", "peer"]
 class Drain:
     """How a side drains. `number` jobs are enough for some seconds.
 
-    `batch`: how many it takes at once. `slots`: how many it has in hand.
+    `batch`: how many it takes at once. `slots`: how many calls it has in hand. `mails`: how many go in one call.
     """
 
     number: int
     batch: int
     slots: int
+    mails: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Side:
     left: str = ""
     enqueues: str = ""
     enqueue_number: int = 0
+    batches: Drain | None = None
 
 
 OURS = Side(
@@ -43,11 +45,12 @@ OURS = Side(
     title="notifier",
     kind="ours",
     module="own.worker",
-    noop=Drain(number=40_000, batch=500, slots=1_000),
+    noop=Drain(number=60_000, batch=500, slots=20, mails=100),
     http=Drain(number=8_000, batch=100, slots=100),
     left="SELECT count(*) FROM deliveries",
     enqueues="own.ingest",
     enqueue_number=6_000,
+    batches=Drain(number=40_000, batch=500, slots=20, mails=100),
 )
 FLOOR = Side(
     name="floor",
@@ -58,6 +61,7 @@ FLOOR = Side(
     http=Drain(number=8_000, batch=100, slots=100),
     enqueues="own.smallest",
     enqueue_number=20_000,
+    batches=Drain(number=40_000, batch=500, slots=20, mails=100),
 )
 PEERS = (
     Side(

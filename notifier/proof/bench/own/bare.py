@@ -15,7 +15,7 @@ from notifier.journeys import load_journeys, load_templates
 from notifier.proof.bench.peers.talk import Count, each_of, talk
 from notifier.runtime import way_out
 from notifier.settings import Settings
-from providers.base import Accepted, Message, Provider
+from providers.base import Accepted, BatchProvider, Message, Provider
 
 DATA: Mapping[str, Any] = {
     "user": {"id": "u1", "name": "Ada", "locale": "en", "timezone": None, "attributes": {}},
@@ -37,37 +37,43 @@ class Bare:
         self._count = Count()
         self._provider: Provider | None = None
         self._message: Message | None = None
+        self._mails = 1
         self._working: asyncio.Task[Any] | None = None
 
     async def hello(self) -> Mapping[str, Any]:
         """Say which versions run here."""
         return {"python": platform.python_version(), "version": notifier.version()}
 
-    async def open(self, database: str, job: str, url: str, body: str, slots: int) -> Mapping[str, Any]:
+    async def open(self, database: str, job: str, url: str, body: str, slots: int, mails: int = 1) -> Mapping[str, Any]:
         """Get ready."""
         settings = Settings(mock_url=url, worker_concurrency=slots)
-        self._provider, self._message = way_out(settings), ready_message(settings, 1)
+        self._provider, self._message, self._mails = way_out(settings), ready_message(settings, 1), mails
         return {}
 
     async def work(self, batch: int, slots: int) -> Mapping[str, Any]:
-        """Make `batch` calls, so many at once."""
+        """Send `batch` mails, with so many calls at once."""
         self._working = asyncio.create_task(self._send_all(batch, slots))
         return {}
 
     async def _send_all(self, number: int, at_once: int) -> None:
-        provider, message = self._provider, self._message
-        assert provider is not None
+        provider, message, mails = self._provider, self._message, self._mails
+        assert isinstance(provider, BatchProvider)
         assert message is not None
 
         async def send(index: int) -> None:
             key = str(UUID(int=(os.getpid() << 64) + index))  # of no other process
             context = {"worker": "bare", "generation": "1", "user": f"u{index}", "kind": "onboarding"}
-            outcome = await provider.send(message, key, context)
+            outcome: object
+            if mails == 1:
+                outcome = await provider.send(message, key, context)
+            else:
+                outcomes = await provider.send_batch([message] * mails, key, [context] * mails)
+                outcome = outcomes and outcomes[-1]
             if not isinstance(outcome, Accepted):
                 raise RuntimeError(f"the receiver did not accept: {outcome}")
-            self._count.add()
+            self._count.add(mails)
 
-        await each_of(number, at_once, send)
+        await each_of(number // mails, at_once, send)
 
     async def count(self) -> Mapping[str, Any]:
         """Say how many were sent."""

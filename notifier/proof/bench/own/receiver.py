@@ -85,8 +85,7 @@ class Receiver:
             self._keys.add(key)
         if b"/emails/batch " in head[: head.find(b"\r\n") + 1]:
             mails = len(json.loads(body))
-            for _ in range(mails):
-                self._count.add()
+            self._count.add(mails)
             return b'{"data":[%b]}' % b",".join([ONE] * mails)
         self._count.add()
         if self._by_user is not None:

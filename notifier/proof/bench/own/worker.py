@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
@@ -21,7 +21,7 @@ from providers.base import Accepted, Family, HandOver, Message, Outcome, Provide
 class AtOnce:
     """A provider that is no further away than a function call."""
 
-    traits = Traits("mock", "mock:bench", Family.REJECT, timedelta(days=1))
+    traits = Traits("mock", "mock:bench", Family.REJECT, timedelta(days=1), batch_max=100)
 
     def __init__(self, count: Count) -> None:
         self._count = count
@@ -39,6 +39,20 @@ class AtOnce:
             return None
         self._count.add()
         return Accepted("at-once")
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        key: str,
+        contexts: Sequence[Mapping[str, str]],
+        hand_over: HandOver | None = None,
+        written: Written | None = None,
+    ) -> list[Outcome] | None:
+        """Take all of them."""
+        if hand_over is not None and not await hand_over():
+            return None
+        self._count.add(len(messages))
+        return [Accepted("at-once")] * len(messages)
 
     async def close(self) -> None:
         """Nothing to let go of."""
@@ -60,11 +74,13 @@ class OurWorker:
         return {"python": platform.python_version(), "version": notifier.version()}
 
     async def open(
-        self, database: str, job: str, url: str, body: str, slots: int, redis: str | None = None
+        self, database: str, job: str, url: str, body: str, slots: int, mails: int = 1, redis: str | None = None
     ) -> Mapping[str, Any]:
         """Get ready to work. The body is rendered here, whatever others are given."""
         observe.configure_logging()
-        settings = Settings(database_url=database, redis_url=redis, mock_url=url, worker_concurrency=slots)
+        settings = Settings(
+            database_url=database, redis_url=redis, mock_url=url, worker_concurrency=slots, batch_max=mails
+        )
         self._provider = AtOnce(self._count) if job == "noop" else way_out(settings)
         runtime = await self._resources.enter_async_context(open_runtime(settings, "worker"))
         self._worker = Worker(runtime, self._provider, self._stop)

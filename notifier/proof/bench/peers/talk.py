@@ -34,12 +34,12 @@ class Count:
     first: float = 0.0
     last: float = 0.0
 
-    def add(self) -> None:
-        """Count one, now."""
+    def add(self, number: int = 1) -> None:
+        """Count so many, now."""
         self.last = time.monotonic()
         if not self.done:
             self.first = self.last
-        self.done += 1
+        self.done += number
 
     def told(self) -> Mapping[str, Any]:
         """Answer with it."""

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from notifier.proof.bench.filling import fill_owed
 from notifier.proof.bench.meters import memory_mb
@@ -30,11 +31,16 @@ async def drain_http(bench: Bench) -> None:
     await _drain_all(bench, "http")
 
 
+async def drain_batches(bench: Bench) -> None:
+    """Measure how fast mails get out a hundred to a call."""
+    await _drain_all(bench, "batches")
+
+
 async def _drain_all(bench: Bench, job: str) -> None:
     for workers in bench.wish.workers:
         for round_number in range(1, bench.wish.rounds + 1):
             for side in bench.wish.sides:
-                drain = side.noop if job == "noop" else side.http
+                drain = {"noop": side.noop, "http": side.http, "batches": side.batches}[job]
                 if drain is not None:
                     if bench.wish.slots and job == "http" and side.kind != "peer":
                         drain = replace(drain, slots=bench.wish.slots)
@@ -49,7 +55,8 @@ def _setting(workers: int) -> str:
 async def _drain(bench: Bench, side: Side, drain: Drain, job: str, workers: int, round_number: int) -> None:
     """One side, once: fill, open, then measure from the word to begin to the last call, and see that all was done."""
     stage = bench.stage
-    number = bench.wish.number(drain.number, drain.batch * workers if side.kind == "floor" else drain.batch)
+    lot = drain.batch * workers if side.kind == "floor" else drain.batch
+    number = bench.wish.number(drain.number, max(lot, drain.mails * workers))
     async with (
         stage.database(side.name, ours=side.kind != "peer") as database,
         bench.drivers(side, side.module, workers) as drivers,
@@ -59,7 +66,9 @@ async def _drain(bench: Bench, side: Side, drain: Drain, job: str, workers: int,
         await _fill(bench, side, drivers[0], database, number)
         await stage.receiver.ask("forget")
         for driver in drivers:
-            more = {"redis": stage.redis_url} if side.kind == "ours" else {}
+            more: dict[str, Any] = {"redis": stage.redis_url} if side.kind == "ours" else {}
+            if side.kind != "peer":
+                more["mails"] = drain.mails
             await driver.ask(
                 "open", database=url, job=job, url=stage.receiver_url, body=BODY, slots=drain.slots, **more
             )
@@ -139,9 +148,9 @@ async def _until_none_left(bench: Bench, side: Side, database: str) -> int:
 
 async def _check(bench: Bench, side: Side, job: str, database: str, number: int, done: int) -> None:
     """See that what is claimed to be done was done, each once. Raises Broken."""
-    if job == "http":
+    if job != "noop":
         seen = await bench.stage.receiver.ask("count")
-        if (seen["done"], seen["keys"]) != (number, number):
+        if seen["done"] != number or seen["keys"] != (number if job == "http" else seen["calls"]):
             raise Broken(f"{side.title}: the receiver got {seen['done']} mails under {seen['keys']} keys, not {number}")
     elif done != number:
         raise Broken(f"{side.title} did {done} jobs, not {number}")
