@@ -20,6 +20,7 @@ TITLES = {
     "ingest_batch": "Ingest through the batch endpoint (floor: the smallest SQL)",
     "drain_noop": "Drain of a backlog, the job does nothing",
     "drain_http": "Drain of a backlog, one POST a mail (floor: the same calls, no database)",
+    "guards": "The price of guards, jobs that do nothing",
     "drain_batches": "Drain of a backlog, a hundred mails a POST (floor: the same calls, no database)",
     "latency": "From event to inbox, at a steady rate",
     "idle": "An idle installation, one event now and then",

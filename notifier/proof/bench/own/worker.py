@@ -21,10 +21,10 @@ from providers.base import Accepted, Family, HandOver, Message, Outcome, Provide
 class AtOnce:
     """A provider that is no further away than a function call."""
 
-    traits = Traits("mock", "mock:bench", Family.REJECT, timedelta(days=1), batch_max=100)
-
-    def __init__(self, count: Count) -> None:
+    def __init__(self, count: Count, *, keys: bool) -> None:
         self._count = count
+        family, batch_max = (Family.REJECT, 100) if keys else (Family.NONE, 1)
+        self.traits = Traits("mock", "mock:bench", family, timedelta(days=1), batch_max)
 
     async def send(
         self,
@@ -74,14 +74,22 @@ class OurWorker:
         return {"python": platform.python_version(), "version": notifier.version()}
 
     async def open(
-        self, database: str, job: str, url: str, body: str, slots: int, mails: int = 1, redis: str | None = None
+        self,
+        database: str,
+        job: str,
+        url: str,
+        body: str,
+        slots: int,
+        mails: int = 1,
+        redis: str | None = None,
+        keys: bool = True,
     ) -> Mapping[str, Any]:
         """Get ready to work. The body is rendered here, whatever others are given."""
         observe.configure_logging()
         settings = Settings(
             database_url=database, redis_url=redis, mock_url=url, worker_concurrency=slots, batch_max=mails
         )
-        self._provider = AtOnce(self._count) if job == "noop" else way_out(settings)
+        self._provider = AtOnce(self._count, keys=keys) if job == "noop" else way_out(settings)
         runtime = await self._resources.enter_async_context(open_runtime(settings, "worker"))
         self._worker = Worker(runtime, self._provider, self._stop)
         return {}

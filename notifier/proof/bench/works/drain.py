@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from notifier.proof.bench.filling import fill_owed
 from notifier.proof.bench.meters import memory_mb
 from notifier.proof.bench.plan import Bench
 from notifier.proof.bench.processes import Broken, Talking
-from notifier.proof.bench.sides import Drain, Side
+from notifier.proof.bench.sides import OURS, Drain, Side
 
 WITHIN_S = 120.0
 LOOK_S = 0.05
@@ -36,6 +36,24 @@ async def drain_batches(bench: Bench) -> None:
     await _drain_all(bench, "batches")
 
 
+# What a guard costs is what the same drain takes without it. The record of the call that sent a mail cannot be left
+# out: it stands in the row that says so.
+PRICES: Mapping[str, Mapping[str, Any]] = {
+    "all guards": {},
+    "no lease (no Redis)": {"redis": ""},
+    "begin for each mail (no keys)": {"keys": False},
+}
+
+
+async def price_of_guards(bench: Bench) -> None:
+    """Measure what lease and begin cost, with jobs that do nothing, one by one."""
+    drain = Drain(number=20_000, batch=500, slots=500)
+    for round_number in range(1, bench.wish.rounds + 1):
+        for setting, options in PRICES.items():
+            bench.stage.say(f"price of guards: {setting}, round {round_number}")
+            await _drain(bench, OURS, drain, "noop", 1, round_number, work="guards", setting=setting, options=options)
+
+
 async def _drain_all(bench: Bench, job: str) -> None:
     for workers in bench.wish.workers:
         for round_number in range(1, bench.wish.rounds + 1):
@@ -52,7 +70,18 @@ def _setting(workers: int) -> str:
     return f"{workers} worker{'s' if workers > 1 else ''}"
 
 
-async def _drain(bench: Bench, side: Side, drain: Drain, job: str, workers: int, round_number: int) -> None:
+async def _drain(
+    bench: Bench,
+    side: Side,
+    drain: Drain,
+    job: str,
+    workers: int,
+    round_number: int,
+    *,
+    work: str | None = None,
+    setting: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> None:
     """One side, once: fill, open, then measure from the word to begin to the last call, and see that all was done."""
     stage = bench.stage
     lot = drain.batch * workers if side.kind == "floor" else drain.batch
@@ -68,7 +97,7 @@ async def _drain(bench: Bench, side: Side, drain: Drain, job: str, workers: int,
         for driver in drivers:
             more: dict[str, Any] = {"redis": stage.redis_url} if side.kind == "ours" else {}
             if side.kind != "peer":
-                more["mails"] = drain.mails
+                more |= {"mails": drain.mails} | dict(options or {})
             await driver.ask(
                 "open", database=url, job=job, url=stage.receiver_url, body=BODY, slots=drain.slots, **more
             )
@@ -91,9 +120,9 @@ async def _drain(bench: Bench, side: Side, drain: Drain, job: str, workers: int,
         cost = await stage.meter.cost(before, after)
         await _check(bench, side, job, database, number, sum(count["done"] for count in counts))
         bench.add(
-            f"drain_{job}",
+            work or f"drain_{job}",
             side.name,
-            _setting(workers),
+            setting or _setting(workers),
             round_number,
             number=number,
             seconds=last - began,
