@@ -47,6 +47,8 @@ class LostTime:
         event occurred says nothing of when that was taken, but none older than `max_age` then mailed anybody.
         """
         assert decided_at <= due_at
+        if not self.restores:
+            return None
         found = [
             r for r in self.restores if r.events_from - decided_at <= max_age and due_at <= r.events_until
         ]  # lengths are compared, not times: an endless max_age leads to no date

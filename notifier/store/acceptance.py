@@ -70,10 +70,11 @@ async def read(conn: Connection, user_ids: Sequence[str]) -> list[Profiled]:
 # Guard and place are one statement: where (user, kind) is there already, nothing goes in anywhere. An event goes in
 # with its answer: two under one id, of two users, meet here and nowhere before, and the second waits for the first.
 # Under the users' locks only those can meet, so ON CONFLICT, which costs a record of its own a row, is for times alone.
+# The rows come as JSON: for each event fifty values would have to be put into arrays, one by one.
 WRITE = """
     WITH l AS MATERIALIZED (
-        SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[], $5::boolean[])
-                      AS t (user_id, event_type, seen_at, event_ref, is_new)),
+        SELECT * FROM json_to_recordset($1::json)
+                      AS t (user_id text, event_type text, seen_at timestamptz, event_ref text, is_new boolean)),
     l_new AS (
         INSERT INTO last_seen (user_id, event_type, seen_at, event_ref)
         SELECT user_id, event_type, seen_at, event_ref FROM l WHERE is_new ORDER BY user_id, event_type),
@@ -83,17 +84,14 @@ WRITE = """
             ON CONFLICT (user_id, event_type) DO UPDATE SET seen_at = excluded.seen_at, event_ref = excluded.event_ref
          WHERE excluded.seen_at > s.seen_at),
     n AS MATERIALIZED (
-        SELECT * FROM unnest($6::uuid[], $7::text[], $8::text[], $9::timestamptz[], $10::text[], $11::timestamptz[],
-                             $12::text[], $13::timestamptz[], $14::text[], $15::text[], $16::text[], $17::text[],
-                             $18::timestamptz[], $19::text[])
-               AS t (id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data,
-                     state, reason, ended_by, doubt_since, account)
+        SELECT * FROM json_to_recordset($2::json)
+                      AS t (id uuid, user_id text, kind text, decided_at timestamptz, decided_by text,
+                            due_at timestamptz, cancel_on text[], cancel_from timestamptz, data jsonb, state text,
+                            reason text, ended_by text, doubt_since timestamptz, account text)
          ORDER BY user_id, kind),
     o AS (
         INSERT INTO outbox (id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data)
-        SELECT id, user_id, kind, decided_at, decided_by, due_at, string_to_array(cancel_on, E'\\x1f'), cancel_from,
-               data::jsonb
-          FROM n),
+        SELECT id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data FROM n),
     s AS (
         INSERT INTO scheduled_sends (id, user_id, kind, due_at)
         SELECT id, user_id, kind, due_at FROM n WHERE state = 'scheduled'),
@@ -104,11 +102,14 @@ WRITE = """
         INSERT INTO settlements (id, user_id, kind, state, reason, decided_by, generation)
         SELECT id, user_id, kind, state, reason, ended_by, 0 FROM n WHERE state IN ('canceled', 'skipped'))
     INSERT INTO events (source, id, type, user_id, occurred_at, fingerprint, answer, taken_at)
-    SELECT t.source, t.id, t.type, t.user_id, t.occurred_at, t.fingerprint, t.answer::json, $27
-      FROM unnest($20::text[], $21::text[], $22::text[], $23::text[], $24::timestamptz[], $25::bytea[], $26::text[])
-           AS t (source, id, type, user_id, occurred_at, fingerprint, answer)
-     ORDER BY t.source, t.id
+    SELECT t.source, t.id, t.type, t.user_id, t.occurred_at, t.fingerprint, t.answer, $4
+      FROM json_to_recordset($3::json)
+           AS t (source text, id text, type text, user_id text, occurred_at timestamptz, fingerprint bytea, answer json)
+     ORDER BY t.source COLLATE "C", t.id COLLATE "C"
 """
+
+
+_PLACES = frozenset({State.SCHEDULED, State.PENDING, State.CANCELED, State.SKIPPED})
 
 
 class Overtaken(Exception):
@@ -143,44 +144,61 @@ async def write(
     times = sorted(times, key=lambda item: (item.user_id, item.event_type))
     decisions = sorted(decisions, key=lambda item: (item.user_id, item.creation.kind))
     taken = sorted(taken, key=lambda item: (item.event.source, item.event.id))
-    made = [row.creation for row in decisions]
-    assert all(c.state in (State.SCHEDULED, State.PENDING, State.CANCELED, State.SKIPPED) for c in made)
+    assert all(row.creation.state in _PLACES for row in decisions)
     arguments = (
-        [item.user_id for item in times],
-        [item.event_type for item in times],
-        [item.seen.at for item in times],
-        [item.seen.ref for item in times],
-        [item.is_new for item in times],
-        [row.id for row in decisions],
-        [row.user_id for row in decisions],
-        [c.kind for c in made],
-        [c.decided_at for c in made],
-        [row.decided_by for row in decisions],
-        [c.due_at for c in made],
-        ["\x1f".join(c.cancel_on) for c in made],
-        [c.cancel_from for c in made],
-        [_compact(c.data) for c in made],
-        [c.state.value for c in made],
-        [c.reason for c in made],
-        [c.decided_by for c in made],
-        [c.doubt.since if c.doubt else None for c in made],
-        [c.doubt.account if c.doubt else None for c in made],
-        [item.event.source for item in taken],
-        [item.event.id for item in taken],
-        [item.event.type for item in taken],
-        [item.event.user_id for item in taken],
-        [item.occurred_at for item in taken],
-        [item.event.fingerprint for item in taken],
-        [_compact(item.answer) for item in taken],
-        taken_at,
+        [
+            {
+                "user_id": item.user_id,
+                "event_type": item.event_type,
+                "seen_at": _text(item.seen.at),
+                "event_ref": item.seen.ref,
+                "is_new": item.is_new,
+            }
+            for item in times
+        ],
+        [_row(row) for row in decisions],
+        [
+            {
+                "source": item.event.source,
+                "id": item.event.id,
+                "type": item.event.type,
+                "user_id": item.event.user_id,
+                "occurred_at": _text(item.occurred_at),
+                "fingerprint": f"\\x{item.event.fingerprint.hex()}",
+                "answer": item.answer,
+            }
+            for item in taken
+        ],
     )
     try:
-        await conn.execute(WRITE, *arguments)
+        await conn.execute(WRITE, *map(_compact, arguments), taken_at)
     except asyncpg.UniqueViolationError as error:
         if error.constraint_name != "events_pkey":
             raise
         raise Overtaken from None
 
 
-def _compact(document: Mapping[str, Any]) -> str:
-    return json.dumps(document, separators=(",", ":"))
+def _row(row: Decision) -> dict[str, Any]:
+    made = row.creation
+    decided_at = _text(made.decided_at)
+    found: dict[str, Any] = {
+        "id": row.id,
+        "user_id": row.user_id,
+        "kind": made.kind,
+        "decided_at": decided_at,
+        "decided_by": row.decided_by,
+        "due_at": decided_at if made.due_at == made.decided_at else _text(made.due_at),
+        "cancel_on": made.cancel_on,
+        "cancel_from": decided_at if made.cancel_from == made.decided_at else _text(made.cancel_from),
+        "data": made.data,
+        "state": made.state,
+    }
+    if made.reason is not None:
+        found |= {"reason": made.reason, "ended_by": made.decided_by}
+    if made.doubt is not None:
+        found |= {"doubt_since": _text(made.doubt.since), "account": made.doubt.account}
+    return found
+
+
+_text = datetime.isoformat
+_compact = json.JSONEncoder(separators=(",", ":")).encode

@@ -92,32 +92,38 @@ _RESULTS = (
 )
 _NEW_IDS = [UUID(int=2**100 + number) for number in range(50)]
 _NEW_USERS = [f"new{number}" for number in range(50)]
-_ACCEPTED = (
-    [user if number % 2 == 0 else f"new{number}" for number, user in enumerate(SOME_USERS)],
-    ["user.signed_up"] * 50,
-    [NOW] * 50,
-    ["api/e"] * 50,
-    [number % 2 for number in range(50)],
-    _NEW_IDS,
-    _NEW_USERS,
-    ["onboarding"] * 50,
-    [NOW] * 50,
-    ["event:api/e"] * 50,
-    [NOW] * 50,
-    ["user.logged_in"] * 50,
-    [NOW] * 50,
-    ["{}"] * 50,
-    ["pending"] * 50,
-    *[[None] * 50] * 4,
-    ["api"] * 50,
-    _NEW_USERS,
-    ["user.signed_up"] * 50,
-    _NEW_USERS,
-    [NOW] * 50,
-    [bytes(32)] * 50,
-    ["{}"] * 50,
-    NOW,
-)
+_TIMES = [
+    {"user_id": user, "event_type": "user.signed_up", "seen_at": NOW.isoformat(), "event_ref": "api/e", "is_new": False}
+    for user in SOME_USERS
+]
+_DECISIONS = [
+    {
+        "id": str(new),
+        "user_id": user,
+        "kind": "onboarding",
+        "decided_at": NOW.isoformat(),
+        "decided_by": "event:api/e",
+        "due_at": NOW.isoformat(),
+        "cancel_on": [],
+        "cancel_from": NOW.isoformat(),
+        "data": {},
+        "state": "pending",
+    }
+    for new, user in zip(_NEW_IDS, _NEW_USERS, strict=True)
+]
+_EVENTS = [
+    {
+        "source": "api",
+        "id": user,
+        "type": "user.signed_up",
+        "user_id": user,
+        "occurred_at": NOW.isoformat(),
+        "fingerprint": "\\x" + "00" * 32,
+        "answer": {},
+    }
+    for user in _NEW_USERS
+]
+_ACCEPTED = (json.dumps(_TIMES), json.dumps(_DECISIONS), json.dumps(_EVENTS), NOW)
 _PAGE = (UUID(int=1_000), None, 101)
 _RARE = (UUID(int=1_000), "rare", 101)
 _PART = ("(1280,0)", "(1408,0)")

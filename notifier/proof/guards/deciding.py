@@ -66,7 +66,7 @@ DECIDING = (
         (
             Change(
                 "notifier/store/acceptance.py",
-                "     ORDER BY t.source, t.id\n",
+                '     ORDER BY t.source COLLATE "C", t.id COLLATE "C"\n',
                 "",
             ),
             Change(
@@ -84,8 +84,8 @@ DECIDING = (
         (
             Change(
                 "notifier/store/acceptance.py",
-                "     ORDER BY t.source, t.id\n",
-                "     ORDER BY t.source, t.id ON CONFLICT DO NOTHING\n",
+                'COLLATE "C", t.id COLLATE "C"\n',
+                'COLLATE "C", t.id COLLATE "C" ON CONFLICT DO NOTHING\n',
             ),
         ),
         (f"{_RACES}::test_one_id_of_two_users_at_once_is_one_event",),
