@@ -39,7 +39,9 @@ def _of_each_mail(call: dict[str, Any]) -> list[dict[str, Any]]:
     named = {name: call[name] for name in OF_A_CALL}
     if not call["members"]:
         return [named]
-    ids = call["message_ids"] or [None] * len(call["members"])
+    ids = call["message_ids"]
+    if len(ids) != len(call["members"]):  # none, or those of the first call under the key, which had others in it
+        ids = [None] * len(call["members"])
     return [
         named | member | {"to": [to], "message_ids": [message] if message else []}
         for member, to, message in zip(call["members"], call["to"], ids, strict=True)
