@@ -12,8 +12,6 @@ from notifier.domain.event import Profile
 from notifier.domain.journey import Seen
 from notifier.store.database import Connection
 
-_NOTHING = Profile()
-
 # Creates, locks and merges in one statement and in id order; the WHERE does not prevent the lock. It is FOR NO KEY
 # UPDATE because the SET names no key column. The newest occurred_at wins for each field by itself, so that a login
 # which arrives before its signup hides nothing; a known user about whom nothing is new is locked and not written.
@@ -25,8 +23,8 @@ LOCK = """
            t.timezone, CASE WHEN t.timezone IS NOT NULL THEN t.at END,
            t.locale, CASE WHEN t.locale IS NOT NULL THEN t.at END,
            t.attributes::jsonb, CASE WHEN t.attributes IS NOT NULL THEN t.at END
-      FROM unnest($1::text[], $2::timestamptz[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
-           AS t (user_id, at, email, name, timezone, locale, attributes)
+      FROM json_to_recordset($1::json)
+           AS t (user_id text, at timestamptz, email text, name text, timezone text, locale text, attributes json)
      ORDER BY t.user_id
         ON CONFLICT (user_id) DO UPDATE SET
            email = CASE WHEN excluded.email_at >= coalesce(u.email_at, excluded.email_at)
@@ -59,17 +57,21 @@ async def lock(conn: Connection, said: Sequence[tuple[str, datetime | None, Prof
     What is said of a user at a time is merged; what is said without one is left for a second call, when there is one.
     """
     ordered = sorted(said, key=lambda item: item[0])
-    profiles = [_NOTHING if at is None else profile for _, at, profile in ordered]
-    await conn.execute(
-        LOCK,
-        [user_id for user_id, _, _ in ordered],
-        [at for _, at, _ in ordered],
-        [profile.email for profile in profiles],
-        [profile.name for profile in profiles],
-        [profile.timezone for profile in profiles],
-        [profile.locale for profile in profiles],
-        [None if profile.attributes is None else json.dumps(profile.attributes) for profile in profiles],
-    )
+    await conn.execute(LOCK, json.dumps([_said(*item) for item in ordered], separators=(",", ":")))
+
+
+def _said(user_id: str, at: datetime | None, profile: Profile) -> dict[str, Any]:
+    if at is None:
+        return {"user_id": user_id}
+    return {
+        "user_id": user_id,
+        "at": at.isoformat(),
+        "email": profile.email,
+        "name": profile.name,
+        "timezone": profile.timezone,
+        "locale": profile.locale,
+        "attributes": profile.attributes,
+    }
 
 
 LOCK_KNOWN = "SELECT user_id FROM users WHERE user_id = $1 FOR NO KEY UPDATE"

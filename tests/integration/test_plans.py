@@ -161,7 +161,11 @@ HOT: dict[str, tuple[str, tuple[Any, ...], int]] = {
     "operator_cancel_scheduled": (operator_moves.CANCEL_SCHEDULED, (*_ONE, "operator:k"), 10),
     "operator_cancel_pending": (operator_moves.CANCEL_PENDING, (*_ONE, "operator:k"), 10),
     "operator_retry": (operator_moves.RETRY_OWED, (*_ONE, "failed", 0), 10),
-    "lock": (users.LOCK, (SOME_USERS, [NOW] * 50, SOME_USERS, *[[None] * 50] * 4), 1_000),
+    "lock": (
+        users.LOCK,
+        (json.dumps([{"user_id": user, "at": NOW.isoformat(), "email": user} for user in SOME_USERS]),),
+        1_000,
+    ),
     "look_up": (events.LOOK_UP, (["api"] * 50, SOME_EVENTS, [None] * 50), 1_000),
     "read_for_events": (acceptance.READ, (SOME_USERS,), 1_000),
     "accept": (acceptance.WRITE, _ACCEPTED, 1_000),
