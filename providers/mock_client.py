@@ -7,7 +7,6 @@ import hashlib
 import json
 import string
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote, urlsplit
 
@@ -88,7 +87,7 @@ class MockProvider:
     ) -> list[Outcome] | None:
         """Make one call for all; see `send`. Whose each mail is stands with it, as the call has one head for all."""
         mails = [
-            _document(replace(message, headers={**message.headers, **_context_headers(context, OF_A_MAIL)}))
+            _document(message) | {"headers": {**message.headers, **_context_headers(context, OF_A_MAIL)}}
             for message, context in zip(messages, contexts, strict=True)
         ]
         generations = [context["generation"] for context in contexts if "generation" in context]
