@@ -66,6 +66,7 @@ class Claim:
     suppressed: str | None
     restored: bool
     called_off_by: str | None  # type of the event that stops it; looked for only where a restore put it in doubt
+    taken_at: datetime  # real time of the decision
     data: dict[str, Any]
 
     @property
@@ -89,10 +90,9 @@ _CLAIM_SET = """
            claim_expires_at = now() + $2::interval,
            calling          = $3,
            provider         = CASE WHEN {doubt} IS NULL THEN $4 ELSE d.provider END,
-           recipient        = CASE WHEN d.template_hash IS NULL
-                                   THEN (SELECT u.email FROM users u WHERE u.user_id = d.user_id) ELSE d.recipient END,
-           locale           = CASE WHEN d.template_hash IS NULL
-                                   THEN (SELECT u.locale FROM users u WHERE u.user_id = d.user_id) ELSE d.locale END,
+           (recipient, locale) = (SELECT CASE WHEN d.template_hash IS NULL THEN u.email ELSE d.recipient END,
+                                         CASE WHEN d.template_hash IS NULL THEN u.locale ELSE d.locale END
+                                    FROM users u WHERE u.user_id = d.user_id),
            template_hash    = coalesce(d.template_hash, ($6::text[])[array_position($5::text[], d.kind_name)])
 """
 _CLAIM_READ = """
@@ -108,8 +108,8 @@ _CLAIM_READ = """
                 THEN (SELECT l.event_type FROM last_seen l
                        WHERE l.user_id = c.user_id AND l.event_type = ANY (o.cancel_on) AND l.seen_at >= o.cancel_from
                        ORDER BY l.event_type LIMIT 1) END AS called_off_by,
-           o.data
-      FROM c, LATERAL (SELECT o.data, o.due_at, o.cancel_on, o.cancel_from
+           o.taken_at, o.data
+      FROM c, LATERAL (SELECT o.taken_at, o.data, o.due_at, o.cancel_on, o.cancel_from
                          FROM outbox o WHERE o.id = c.id LIMIT 1) AS o
 """
 _NOT_HELD = """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from notifier.clock import boot_clock
@@ -82,8 +83,7 @@ SETTLE_SENT = """
                statement_timestamp() - make_interval(secs => began_ago_s - took_s)
           FROM l
         RETURNING id, settled_at)
-    SELECT s.id, extract(epoch FROM s.settled_at - o.taken_at)::float8 AS open_s
-      FROM s, LATERAL (SELECT o.taken_at FROM outbox o WHERE o.id = s.id LIMIT 1) AS o
+    SELECT s.id, s.settled_at FROM s
 """
 SETTLE = f"""
     WITH t AS MATERIALIZED (SELECT * FROM {_RESULT_COLUMNS}),
@@ -108,8 +108,7 @@ SETTLE = f"""
                provider, template_hash, batch_id, resend_number
           FROM l
         RETURNING id, settled_at)
-    SELECT s.id, extract(epoch FROM s.settled_at - o.taken_at)::float8 AS open_s
-      FROM s, LATERAL (SELECT o.taken_at FROM outbox o WHERE o.id = s.id LIMIT 1) AS o
+    SELECT s.id, s.settled_at FROM s
 """  # noqa: S608 - constants of ours
 
 # A batch is dissolved by what goes back without doubt: then its call surely took nothing, or was never made.
@@ -131,12 +130,12 @@ PUT_BACK = f"""
            reason = CASE WHEN d.reason = 'restored' THEN d.reason ELSE coalesce(t.reason, d.reason) END
       FROM t
      WHERE d.id = t.id AND d.generation = t.g AND d.claimed_by IS NOT DISTINCT FROM $1
-    RETURNING d.id, NULL::float8 AS open_s
+    RETURNING d.id, NULL::timestamptz AS settled_at
 """  # noqa: S608 - constants of ours
 
 
-async def settle(conn: Connection, worker: str, results: Sequence[Result]) -> dict[UUID, float]:
-    """Close claimed notifications. Returns id → seconds since the decision for those that were ours.
+async def settle(conn: Connection, worker: str, results: Sequence[Result]) -> dict[UUID, datetime]:
+    """Close claimed notifications. Returns id → real time of the end, for those that were ours.
 
     The others were lost: the calls of those that were not sent are recorded, for the rest see `record`.
     """
@@ -147,7 +146,7 @@ async def settle(conn: Connection, worker: str, results: Sequence[Result]) -> di
     return ours | await _write(conn, SETTLE, worker, others) if others else ours
 
 
-async def _settle_sent(conn: Connection, worker: str, results: Sequence[Result]) -> dict[UUID, float]:
+async def _settle_sent(conn: Connection, worker: str, results: Sequence[Result]) -> dict[UUID, datetime]:
     ordered = sorted(results, key=lambda result: result.claim.id)
     assert all(result.call is not None for result in ordered)
     now = boot_clock()
@@ -162,7 +161,7 @@ async def _settle_sent(conn: Connection, worker: str, results: Sequence[Result])
         [result.call.took_s for result in ordered if result.call],
         [result.settlement.counted for result in ordered],
     )
-    return {row["id"]: row["open_s"] for row in rows}
+    return {row["id"]: row["settled_at"] for row in rows}
 
 
 RECORD = f"""
@@ -185,7 +184,7 @@ async def put_back(conn: Connection, worker: str, results: Sequence[Result]) -> 
     return set(await _write(conn, PUT_BACK, worker, results))
 
 
-async def _write(conn: Connection, statement: str, worker: str, results: Sequence[Result]) -> dict[UUID, float]:
+async def _write(conn: Connection, statement: str, worker: str, results: Sequence[Result]) -> dict[UUID, datetime]:
     ordered = sorted(results, key=lambda result: result.claim.id)
     claims = [result.claim for result in ordered]
     settlements = [result.settlement for result in ordered]
@@ -213,7 +212,7 @@ async def _write(conn: Connection, statement: str, worker: str, results: Sequenc
         [call.reason if call else None for call in calls],
         [result.alone for result in ordered],
     )
-    return {row["id"]: row["open_s"] for row in rows}
+    return {row["id"]: row["settled_at"] for row in rows}
 
 
 # Certain knowledge outlives a lost claim: whatever is uncertain under the key that was accepted, was sent.

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from uuid import UUID
 
 import structlog
@@ -141,11 +142,11 @@ class Settler:
                 _log().info("late_evidence", notification=str(notification))
 
 
-def _count(result: Result, open_s: float) -> None:
+def _count(result: Result, settled_at: datetime) -> None:
     settlement = result.settlement
     observe.count_settled(settlement.state.value, settlement.reason)
     if settlement.state is State.SENT:
-        observe.EVENT_TO_SENT.observe(max(0.0, open_s))
+        observe.EVENT_TO_SENT.observe(max(0.0, (settled_at - result.claim.taken_at).total_seconds()))
     else:
         _log().warning(
             "settled",

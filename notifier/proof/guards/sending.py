@@ -58,9 +58,15 @@ SENDING = (
         (
             Change(
                 _RESULTS,
-                "statement: str, worker: str, results: Sequence[Result]) -> dict[UUID, float]:\n"
+                "statement: str, worker: str, results: Sequence[Result]) -> dict[UUID, datetime]:\n"
                 "    ordered = sorted(results, key=lambda result: result.claim.id)",
-                "statement: str, worker: str, results: Sequence[Result]) -> dict[UUID, float]:\n    ordered = results",
+                "statement: str, worker: str, results: Sequence[Result]) -> dict[UUID, datetime]:\n"
+                "    ordered = results",
+            ),
+            Change(
+                _RESULTS,
+                "    ordered = sorted(results, key=lambda result: result.claim.id)\n    assert all(",
+                "    ordered = results\n    assert all(",
             ),
         ),
         (f"{_RACES}::test_results_are_written_in_the_order_of_their_ids",),
@@ -120,8 +126,8 @@ SENDING = (
         (
             Change(
                 _DELIVERIES,
-                "recipient        = CASE WHEN d.template_hash IS NULL\n",
-                "recipient        = CASE WHEN true\n",
+                "CASE WHEN d.template_hash IS NULL THEN u.email ELSE d.recipient END",
+                "u.email",
             ),
         ),
         (f"{_DELIVERY}::test_the_address_is_that_of_the_first_claim",),
