@@ -40,26 +40,28 @@ async def test_many_claimers_share_the_rows_without_one_twice(rig: Rig) -> None:
     assert len(ids) == len(set(ids)) == 120
 
 
-async def test_a_worker_that_lost_its_claim_changes_nothing(rig: Rig) -> None:
+@pytest.mark.parametrize("settlement", [SENT, UNCERTAIN], ids=["sent", "not sent"])
+async def test_a_worker_that_lost_its_claim_changes_nothing(rig: Rig, settlement: Settlement) -> None:
     await rig.accept(SIGNUP, "ada")
     slow = await rig.claim("slow", ttl_s=0)
     fast = await rig.take_over("fast")
     assert fast[0].generation == slow[0].generation + 1
-    assert await rig.settle("slow", slow) == 0
+    assert await rig.settle("slow", slow, settlement) == 0
     assert await rig.settle("slow", slow, DOUBT) == 0
     [row] = await rig.rows("SELECT claimed_by, generation FROM deliveries")
     assert (row["claimed_by"], row["generation"]) == ("fast", 2)
     assert await rig.settle("fast", fast) == 1
 
 
-async def test_the_owner_alone_is_not_enough_nor_is_the_generation(rig: Rig) -> None:
+@pytest.mark.parametrize("settlement", [SENT, UNCERTAIN], ids=["sent", "not sent"])
+async def test_the_owner_alone_is_not_enough_nor_is_the_generation(rig: Rig, settlement: Settlement) -> None:
     """After a fail-over a generation may be used twice, and one process claims a row twice: both must match."""
     await rig.accept(SIGNUP, "ada")
     first = await rig.claim("w", ttl_s=0)
     await rig.take_over("w")
-    assert await rig.settle("w", first) == 0, "the same owner with an older generation"
+    assert await rig.settle("w", first, settlement) == 0, "the same owner with an older generation"
     await rig.rows("UPDATE deliveries SET generation = 1, claimed_by = 'other' RETURNING id")
-    assert await rig.settle("w", first) == 0, "the same generation with another owner"
+    assert await rig.settle("w", first, settlement) == 0, "the same generation with another owner"
 
 
 async def test_a_give_back_needs_owner_and_generation_too(rig: Rig) -> None:

@@ -12,9 +12,9 @@ _DELIVERIES = "notifier/store/deliveries.py"
 _DELIVER = "notifier/worker/deliver.py"
 _DOMAIN = "notifier/domain/notification.py"
 
-_SETTLES = (
-    "WHERE d.id = t.id AND d.generation = t.g AND d.claimed_by IS NOT DISTINCT FROM $1\n" + 30 * " " + "FOR UPDATE"
-)
+_FENCE = "WHERE d.id = t.id AND d.generation = t.g AND d.claimed_by IS NOT DISTINCT FROM $1\n"
+_SETTLES_SENT = _FENCE + 27 * " " + "FOR UPDATE"
+_SETTLES = _FENCE + 30 * " " + "FOR UPDATE"
 _PUTS_BACK = "WHERE d.id = t.id AND d.generation = t.g AND d.claimed_by IS NOT DISTINCT FROM $1\n    RETURNING"
 _BEGINS = "WHERE d.id = $1 AND d.generation = $2 AND d.claimed_by IS NOT DISTINCT FROM $3"
 _MAY_REPEAT = "return has_keys and same_account and window_left > timedelta(0)"
@@ -34,21 +34,21 @@ SENDING = (
     Guard(
         "settle: generation",
         "a worker that writes over what a later claim of its own did",
-        (Change(_RESULTS, _SETTLES, _without_generation(_SETTLES)),),
+        tuple(Change(_RESULTS, text, _without_generation(text)) for text in (_SETTLES_SENT, _SETTLES)),
         (f"{_DELIVERY}::test_the_owner_alone_is_not_enough_nor_is_the_generation",),
         unseen="the owner stands beside it (`settle: both` takes both)",
     ),
     Guard(
         "settle: owner",
         "an old worker's word taken for the new one's, where a fail-over used a generation twice",
-        (Change(_RESULTS, _SETTLES, _without_owner(_SETTLES)),),
+        tuple(Change(_RESULTS, text, _without_owner(text)) for text in (_SETTLES_SENT, _SETTLES)),
         (f"{_DELIVERY}::test_the_owner_alone_is_not_enough_nor_is_the_generation",),
         unseen="the generation stands beside it (`settle: both` takes both)",
     ),
     Guard(
         "settle: both",
         "a mail called failed by an old worker while the new one's call for it is under way",
-        (Change(_RESULTS, _SETTLES, _without_generation(_without_owner(_SETTLES))),),
+        tuple(Change(_RESULTS, text, _without_generation(_without_owner(text))) for text in (_SETTLES_SENT, _SETTLES)),
         (f"{_DELIVERY}::test_a_worker_that_lost_its_claim_changes_nothing",),
         Chaos(seed=25, faults="pause,refuse", minutes=1.0, users=600),
     ),
