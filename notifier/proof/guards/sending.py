@@ -25,7 +25,7 @@ def _without_generation(text: str) -> str:
 
 
 def _without_owner(text: str) -> str:
-    return text.replace(" AND d.claimed_by IS NOT DISTINCT FROM $1", "").replace(
+    return text.replace(" AND d.claimed_by IS NOT DISTINCT FROM $1", " AND $1::text IS NOT NULL").replace(
         " AND d.claimed_by IS NOT DISTINCT FROM $3", " AND $3::text IS NOT NULL"
     )
 
