@@ -27,6 +27,11 @@ SOURCE = Path(__file__).parents[2]
 WITHIN_S = 90  # on a busy machine; alone it takes about ten seconds
 
 
+def hear_a_hang_up() -> None:
+    """Whoever started the tests with nohup has not asked the demo to ignore it."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class Demo:
     """One `notifier demo`, its files below a folder of the test's own."""
 
@@ -42,6 +47,7 @@ class Demo:
                 env=env,
                 stdout=output,
                 stderr=story,
+                preexec_fn=hear_a_hang_up,
             )
 
     @property

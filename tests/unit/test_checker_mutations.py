@@ -791,6 +791,16 @@ def test_not_quiet() -> None:
     broken(without(lines, lambda line: line.what == "quiet"), "quiet")
 
 
+@pytest.mark.parametrize("state", ["pending", "sending"])
+def test_what_was_under_way_when_it_was_not_quiet_may_be_accepted_by_now(state: str) -> None:
+    """The service is asked before the provider, and meanwhile mails go on."""
+    story = Story()
+    story.signup("ada")
+    story.call("ada", "onboarding")
+    lines = changed(story.finish(reached=False), a(Opinion, kind="onboarding"), state=state, reason=None)
+    assert [finding.rule for finding in judge(lines).violations] == ["quiet"]
+
+
 def test_a_record_that_contradicts_itself() -> None:
     lines = one_user().finish()
     broken(without(lines, a(Request)), "record")

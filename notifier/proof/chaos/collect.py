@@ -21,17 +21,20 @@ OF_A_MAIL = ("id", "key", "user", "kind", "to")
 
 
 async def collect(outside: Outside, recorder: Recorder) -> None:
-    """Write it all down. Raises NotReady when one of them does not answer."""
+    """Write it all down. Raises NotReady when one of them does not answer.
+
+    The service is asked first: where mails still go on, what it calls sent is then in the provider's list.
+    """
+    async for document in notifications(outside):
+        named = {name: document[name] for name in ("id", "kind", "state", "reason")}
+        recorder.opinion(user=document["user_id"], document=document, **named)
+    recorder.invariants((await _read(outside.ask_api, "GET", "/v1/invariants")).body)
     for call in reversed([call async for call in _of_provider(outside, "attempts")]):
         for place, fields in enumerate(_of_each_mail(call)):
             recorder.attempt(datetime.fromisoformat(call["time"]), seq=call["id"] * PLACES + place, **fields)
     mails = [mail async for mail in _of_provider(outside, "messages")]
     for seq, mail in enumerate(reversed(mails), start=1):
         recorder.mail(datetime.fromisoformat(mail["created_at"]), seq=seq, **{name: mail[name] for name in OF_A_MAIL})
-    async for document in notifications(outside):
-        named = {name: document[name] for name in ("id", "kind", "state", "reason")}
-        recorder.opinion(user=document["user_id"], document=document, **named)
-    recorder.invariants((await _read(outside.ask_api, "GET", "/v1/invariants")).body)
 
 
 def _of_each_mail(call: dict[str, Any]) -> list[dict[str, Any]]:

@@ -38,6 +38,7 @@ def check(record: Record) -> list[Finding]:
 
 def _of_one(record: Record, about: Notification, opinion: Opinion) -> Iterator[Finding]:
     state = opinion.state
+    at_rest = record.quiet is not None and record.quiet.reached  # else what was open then may be accepted by now
     asked = about.kind in KINDS and any(ask.may_have_happened for ask in about.person.signups)
     if not asked:
         yield record.finding("I5", about, f"{state}, and nobody had asked for it", opinion)
@@ -45,6 +46,8 @@ def _of_one(record: Record, about: Notification, opinion: Opinion) -> Iterator[F
         yield record.finding("I6", about, f"resolved as sent, and called {state}", *resolved.lines, opinion)
     elif state == "sent" and not about.mails and not about.acts_of("resolve", "sent"):
         yield record.finding("I6", about, "called sent, and the provider never accepted it", *about.attempts, opinion)
+    elif state in OPEN and not at_rest:
+        return  # told under `quiet`
     elif about.mails and state not in ("sent", "uncertain") and not about.acts_of("resolve", "not_sent"):
         yield record.finding("I6", about, f"accepted, and called {state}", *about.mails, opinion)
     elif state in OPEN:
@@ -65,8 +68,7 @@ def _resolved_sent(about: Notification) -> Ask | None:
 
 def _still_open(record: Record, about: Notification, opinion: Opinion) -> Iterator[Finding]:
     quiet = record.quiet
-    if quiet is None or not quiet.reached:
-        return  # told under `quiet`
+    assert quiet is not None, "what is open is looked at only when all has come to rest"
     is_due = due(record, about)[1] <= quiet.at - timedelta(seconds=2 * record.run.poll_s)
     if opinion.state != "scheduled" or is_due:
         yield record.finding("I6", about, f"still {opinion.state} when all had come to rest", quiet, opinion)
