@@ -101,7 +101,8 @@ async def _decide(door: Door, conn: Connection, group: Sequence[Event]) -> _Deci
     ]
     taken = [acceptance.Taken(e, at[e.user_id], pack(answers[e.user_id])) for e in group]
     # Under the user's lock nobody else decides for this user: the guard can only meet a bug, and then this fails.
-    await acceptance.write(conn, times, list(created.values()), taken, now)
+    received_at = profiles[group[0].user_id].received_at
+    await acceptance.write(conn, times, list(created.values()), taken, now, received_at)
     closed = [
         (decision.creation.state.value, decision.creation.reason)
         for decision in created.values()

@@ -21,7 +21,8 @@ from notifier.store.outbox import Decision
 READ = """
     SELECT u.user_id, u.email, u.name, u.timezone, u.locale, u.attributes, u.erased_at IS NOT NULL AS erased,
            l.user_id IS NOT NULL AS was_seen, o.user_id IS NOT NULL AS has_notifications,
-           EXISTS (SELECT FROM restores) AS was_restored, notifier.now() AS now
+           EXISTS (SELECT FROM restores) AS was_restored, notifier.now() AS now,
+           clock_timestamp() AS received_at
       FROM unnest($1::text[]) AS t (user_id)
       JOIN LATERAL (SELECT * FROM users u WHERE u.user_id = t.user_id LIMIT 1) AS u ON true
       LEFT JOIN LATERAL (SELECT l.user_id FROM last_seen l
@@ -32,7 +33,10 @@ READ = """
 
 
 class Profiled(NamedTuple):
-    """One user as the transaction finds it, and what more there is to read. `now`: business time of the read."""
+    """One user as the transaction finds it, and what more there is to read.
+
+    `now` and `received_at`: business and real time of the read.
+    """
 
     user_id: str
     email: str | None
@@ -45,6 +49,7 @@ class Profiled(NamedTuple):
     has_notifications: bool
     was_restored: bool
     now: datetime
+    received_at: datetime
 
 
 async def read(conn: Connection, user_ids: Sequence[str]) -> list[Profiled]:
@@ -62,6 +67,7 @@ async def read(conn: Connection, user_ids: Sequence[str]) -> list[Profiled]:
             has_notifications=row["has_notifications"],
             was_restored=row["was_restored"],
             now=row["now"],
+            received_at=row["received_at"],
         )
         for row in await conn.fetch(READ, list(user_ids))
     ]
@@ -70,6 +76,7 @@ async def read(conn: Connection, user_ids: Sequence[str]) -> list[Profiled]:
 # Guard and place are one statement: where (user, kind) is there already, nothing goes in anywhere. An event goes in
 # with its answer: two under one id, of two users, meet here and nowhere before, and the second waits for the first.
 # Under the users' locks only those can meet, so ON CONFLICT, which costs a record of its own a row, is for times alone.
+# Its time of arrival is from before all that it led to, which the timeline shows after it.
 # The rows come as JSON: for each event fifty values would have to be put into arrays, one by one.
 WRITE = """
     WITH l AS MATERIALIZED (
@@ -101,8 +108,9 @@ WRITE = """
     c AS (
         INSERT INTO settlements (id, user_id, kind, state, reason, decided_by, generation)
         SELECT id, user_id, kind, state, reason, ended_by, 0 FROM n WHERE state IN ('canceled', 'skipped'))
-    INSERT INTO events (source, id, type, user_id, occurred_at, fingerprint, answer, taken_at)
-    SELECT t.source, t.id, t.type, t.user_id, t.occurred_at, t.fingerprint, t.answer, $4
+    INSERT INTO events (source, id, type, user_id, occurred_at, fingerprint, answer, taken_at,
+                        received_at)
+    SELECT t.source, t.id, t.type, t.user_id, t.occurred_at, t.fingerprint, t.answer, $4, $5
       FROM json_to_recordset($3::json)
            AS t (source text, id text, type text, user_id text, occurred_at timestamptz, fingerprint bytea, answer json)
      ORDER BY t.source COLLATE "C", t.id COLLATE "C"
@@ -134,11 +142,16 @@ class Time(NamedTuple):
 
 
 async def write(
-    conn: Connection, times: Sequence[Time], decisions: Sequence[Decision], taken: Sequence[Taken], taken_at: datetime
+    conn: Connection,
+    times: Sequence[Time],
+    decisions: Sequence[Decision],
+    taken: Sequence[Taken],
+    taken_at: datetime,
+    received_at: datetime,
 ) -> None:
     """Write the latest times, the decisions with their places, and the events with their answers; all or nothing.
 
-    The caller holds the users' locks. Rows go in in the order of their keys, whatever order they come in. Raises
+    The caller holds the users' locks, and read the time, business and real, since it has them. Rows go in in the order of their keys, whatever order they come in. Raises
     Overtaken.
     """
     times = sorted(times, key=lambda item: (item.user_id, item.event_type))
@@ -171,7 +184,7 @@ async def write(
         ],
     )
     try:
-        await conn.execute(WRITE, *map(_compact, arguments), taken_at)
+        await conn.execute(WRITE, *map(_compact, arguments), taken_at, received_at)
     except asyncpg.UniqueViolationError as error:
         if error.constraint_name != "events_pkey":
             raise

@@ -80,7 +80,7 @@ def add_refused(connection: sqlite3.Connection) -> None:
 def clear(connection: sqlite3.Connection) -> None:
     """Forget the mails; what was accepted and refused in all stays counted."""
     for table in ("lines", "words", "doubles"):
-        connection.execute(f"DELETE FROM {table}")  # noqa: S608  names of this module
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608 - names of this module
     connection.execute("UPDATE counts SET n = 0 WHERE name = 'inbox'")
 
 

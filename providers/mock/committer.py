@@ -73,7 +73,7 @@ class Committer:
             self._connection.execute("BEGIN IMMEDIATE")
             results = [job.work(self._connection) for job in group]
             self._connection.execute("COMMIT")
-        except Exception as error:  # noqa: BLE001  whatever it is belongs to the job's caller
+        except Exception as error:  # noqa: BLE001 - whatever it is belongs to the job's caller
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             if len(group) == 1:

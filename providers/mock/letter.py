@@ -44,7 +44,7 @@ def read(raw: bytes, to: Sequence[str]) -> Letter:
         leaves = [part for part in message_from_bytes(raw).walk() if not part.is_multipart()]
         html, text = _first(leaves, "text/html"), _first(leaves, "text/plain")
         parts = [[part.get_content_type(), _digest(_payload(part))] for part in leaves]
-    except Exception:  # noqa: BLE001  what the library raises at odd mails has no end; the mail is taken all the same
+    except Exception:  # noqa: BLE001 - what the library raises at odd mails has no end; the mail is taken all the same
         html, text, parts = None, _decode(raw, "utf-8"), [["", _digest(raw)]]
     named = {name.lower(): value for name, value in headers.items()}
     lasting = {name: value for name, value in named.items() if name not in PASSING and not name.startswith("content-")}
@@ -74,7 +74,7 @@ def header_text(folded: str) -> str:
     value = _decode(line.encode("utf-8", "surrogateescape"), "utf-8")
     try:
         return storable(str(make_header(decode_header(value))))
-    except Exception:  # noqa: BLE001  as above
+    except Exception:  # noqa: BLE001 - as above
         return value
 
 

@@ -183,7 +183,7 @@ class Session(smtp.SMTP):
     def _getaddr(self, arg: str) -> tuple[str | None, str | None]:
         try:
             return super()._getaddr(arg)
-        except Exception:  # noqa: BLE001  the email package's many ways to meet half an address
+        except Exception:  # noqa: BLE001 - the email package's many ways to meet half an address
             return None, None
 
     def _create_envelope(self) -> Transaction:

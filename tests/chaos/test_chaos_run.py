@@ -110,7 +110,8 @@ def test_everything_is_broken_and_every_promise_kept(begin: Callable[..., Rig], 
     assert report["totals"]["signups_acknowledged"] >= 100
     assert report["totals"]["mails_accepted"] >= 100
     assert report["quiet_after_s"] is not None
-    assert "keys forgotten" in {excused["rule"] for excused in report["excused"]}
+    # Whether a mail was in doubt at the very forgetting is for the clock to say; nothing else is an excuse.
+    assert {excused["rule"] for excused in report["excused"]} <= {"keys forgotten"}
     assert "0 lost · 0 duplicated · 0 after a cancel" in rig.said
     lines = list(history.load(file.read_text().splitlines()))
     assert_faults_are_told_whole(lines)

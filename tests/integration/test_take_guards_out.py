@@ -155,4 +155,4 @@ def test_it_lists_what_it_knows(tmp_path: Path) -> None:
     ended = run(tmp_path, "--list")
     assert ended.returncode == 0
     assert "unique index" in ended.stdout
-    assert "notifier/store/outbox.py" in ended.stdout
+    assert "notifier/store/acceptance.py" in ended.stdout

@@ -118,6 +118,6 @@ async def a_provider(
 async def until(question: Callable[[], Awaitable[T]], seconds: float = 10) -> T:
     """Ask until the answer is yes; fails the test after so long."""
     async with asyncio.timeout(seconds):
-        while not (answer := await question()):  # noqa: ASYNC110  another process has no event to set
+        while not (answer := await question()):  # noqa: ASYNC110 - another process has no event to set
             await asyncio.sleep(0.01)
     return answer

@@ -336,9 +336,6 @@ def test_another_key_before_a_person_asked_for_it() -> None:
 # ---------------------------------------------------------------------------------------------- I3
 
 
-# ---------------------------------------------------------------------------------------------- I3
-
-
 def canceled_by(door: str) -> tuple[list[Line], Request]:
     story = one_user(due=False)
     login = story.login("ada", door=door)
@@ -665,9 +662,6 @@ def test_a_signup_after_an_erasure_asks_for_nothing() -> None:
     sent = a_mail_after_all(story.finish(), kind="onboarding")
     finding = broken(changed(sent, a(Mail, seq=99), to=("ada@example.com",)), "I5", "ada", "onboarding")
     assert "nobody had asked" in finding.sentence
-
-
-# ---------------------------------------------------------------------------------------------- I6
 
 
 # ---------------------------------------------------------------------------------------------- I6
