@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import assert_never
+from typing import NamedTuple, assert_never
 from uuid import UUID
 
 from notifier.domain.retry import RetryPolicy
@@ -92,8 +92,7 @@ class NotificationRow:
         return self.doubt_since or self.claimed_at
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(NamedTuple):
     """What an attempt led to. `state` PENDING means: try again after `wait`.
 
     `doubt`: whether the row is in doubt from now on. `counted`: whether the attempt is used up.

@@ -151,8 +151,8 @@ async def write(
 ) -> None:
     """Write the latest times, the decisions with their places, and the events with their answers; all or nothing.
 
-    The caller holds the users' locks, and read the time, business and real, since it has them. Rows go in in the order of their keys, whatever order they come in. Raises
-    Overtaken.
+    The caller holds the users' locks, and has read the time, business and real, since. Rows go in in the order of
+    their keys, whatever order they come in. Raises Overtaken.
     """
     times = sorted(times, key=lambda item: (item.user_id, item.event_type))
     decisions = sorted(decisions, key=lambda item: (item.user_id, item.creation.kind))

@@ -6,8 +6,9 @@ Each is one autocommit statement that names id, generation and owner; a row that
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 from notifier.clock import boot_clock
@@ -16,8 +17,7 @@ from notifier.store.database import Connection
 from notifier.store.deliveries import Claim
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A finished call of the provider, for the record. `began` is a second of this process's boot clock."""
 
     outcome: str
@@ -27,8 +27,7 @@ class Call:
     took_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """What is to be written for one claim: where it goes, and the call it came from, if one was made.
 
     `alone`: from now on it goes in no batch.
@@ -82,8 +81,8 @@ SETTLE_SENT = """
                statement_timestamp() - make_interval(secs => began_ago_s),
                statement_timestamp() - make_interval(secs => began_ago_s - took_s)
           FROM l
-        RETURNING id, settled_at)
-    SELECT s.id, s.settled_at FROM s
+        RETURNING settled_at)
+    SELECT count(*) AS number, max(settled_at) AS at FROM s
 """
 SETTLE = f"""
     WITH t AS MATERIALIZED (SELECT * FROM {_RESULT_COLUMNS}),
@@ -107,8 +106,8 @@ SETTLE = f"""
                CASE WHEN new_state = 'uncertain' THEN coalesce(doubt_since, claimed_at) END,
                provider, template_hash, batch_id, resend_number
           FROM l
-        RETURNING id, settled_at)
-    SELECT s.id, s.settled_at FROM s
+        RETURNING id)
+    SELECT s.id FROM s
 """  # noqa: S608 - constants of ours
 
 # A batch is dissolved by what goes back without doubt: then its call surely took nothing, or was never made.
@@ -130,27 +129,37 @@ PUT_BACK = f"""
            reason = CASE WHEN d.reason = 'restored' THEN d.reason ELSE coalesce(t.reason, d.reason) END
       FROM t
      WHERE d.id = t.id AND d.generation = t.g AND d.claimed_by IS NOT DISTINCT FROM $1
-    RETURNING d.id, NULL::timestamptz AS settled_at
+    RETURNING d.id
 """  # noqa: S608 - constants of ours
 
 
-async def settle(conn: Connection, worker: str, results: Sequence[Result]) -> dict[UUID, datetime]:
-    """Close claimed notifications. Returns id → real time of the end, for those that were ours.
+class Settled(NamedTuple):
+    """What settling came to: the ids that were ours, also by an earlier try, and the real time of the last mail's end.
+
+    `sent_at`: None where this try ended none as sent.
+    """
+
+    ids: AbstractSet[UUID]
+    sent_at: datetime | None
+
+
+async def settle(conn: Connection, worker: str, results: Sequence[Result]) -> Settled:
+    """Close claimed notifications; see `Settled`.
 
     The others were lost: the calls of those that were not sent are recorded, for the rest see `record`.
     """
     assert all(result.settlement.state in MOVES[State.SENDING] - {State.PENDING} for result in results)
     sent = [result for result in results if result.settlement.state is State.SENT]
     others = [result for result in results if result.settlement.state is not State.SENT]
-    ours = await _settle_sent(conn, worker, sent) if sent else {}
-    return ours | await _write(conn, SETTLE, worker, others) if others else ours
+    ours = await _settle_sent(conn, worker, sent) if sent else Settled(frozenset(), None)
+    return Settled(ours.ids | await _write(conn, SETTLE, worker, others), ours.sent_at) if others else ours
 
 
-async def _settle_sent(conn: Connection, worker: str, results: Sequence[Result]) -> dict[UUID, datetime]:
+async def _settle_sent(conn: Connection, worker: str, results: Sequence[Result]) -> Settled:
     ordered = sorted(results, key=lambda result: result.claim.id)
     assert all(result.call is not None for result in ordered)
     now = boot_clock()
-    rows = await conn.fetch(
+    number, sent_at = await conn.fetchrow(
         SETTLE_SENT,
         worker,
         [result.claim.id for result in ordered],
@@ -161,7 +170,10 @@ async def _settle_sent(conn: Connection, worker: str, results: Sequence[Result])
         [result.call.took_s for result in ordered if result.call],
         [result.settlement.counted for result in ordered],
     )
-    return {row["id"]: row["settled_at"] for row in rows}
+    # Nearly always all were ours, and nobody has to say which; else what stands there by now tells.
+    if number == len(ordered):
+        return Settled({result.claim.id for result in ordered}, sent_at)
+    return Settled(await settled_by_us(conn, worker, ordered), sent_at)
 
 
 RECORD = f"""
@@ -181,10 +193,10 @@ async def put_back(conn: Connection, worker: str, results: Sequence[Result]) -> 
     A give-back without a call (`call` None) keeps generation and doubt and un-counts the attempt.
     """
     assert all(result.settlement.state is State.PENDING for result in results)
-    return set(await _write(conn, PUT_BACK, worker, results))
+    return await _write(conn, PUT_BACK, worker, results)
 
 
-async def _write(conn: Connection, statement: str, worker: str, results: Sequence[Result]) -> dict[UUID, datetime]:
+async def _write(conn: Connection, statement: str, worker: str, results: Sequence[Result]) -> set[UUID]:
     ordered = sorted(results, key=lambda result: result.claim.id)
     claims = [result.claim for result in ordered]
     settlements = [result.settlement for result in ordered]
@@ -212,7 +224,7 @@ async def _write(conn: Connection, statement: str, worker: str, results: Sequenc
         [call.reason if call else None for call in calls],
         [result.alone for result in ordered],
     )
-    return {row["id"]: row["settled_at"] for row in rows}
+    return {row["id"] for row in rows}
 
 
 # Certain knowledge outlives a lost claim: whatever is uncertain under the key that was accepted, was sent.

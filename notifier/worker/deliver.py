@@ -6,10 +6,10 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from notifier import observe
 from notifier.clock import boot_clock
@@ -46,8 +46,7 @@ _DATABASE_ERRORS = (*RETRYABLE, *UNAVAILABLE)
 _NOT_BEGUN = Settlement(State.PENDING, None, doubt=False, counted=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """A claim in this process's hands.
 
     `until`: boot-clock second at which it runs out, reckoned from before the claim statement, so never later than
@@ -163,7 +162,7 @@ class Deliverer:
         doubt = claim.in_doubt
         if claim.erased:
             return stopped_by_rule("erased", doubt, State.CANCELED)
-        if doubt and not self._may_repeat(claim):
+        if doubt and not self._may_repeat([claim]):
             return Settlement(State.UNCERTAIN, self._why_not_again(claim), True, counted=False)
         if claim.called_off_by is not None:  # the answer to that event may have promised it, and was lost
             return stopped_by_rule(cancel_reason(claim.called_off_by), doubt, State.CANCELED)
@@ -178,12 +177,13 @@ class Deliverer:
             return stopped_by_rule("not_allowed", doubt)
         return None
 
-    def _may_repeat(self, claim: Claim, took_s: float = 0.0) -> bool:
-        """Whether a call under the same key is harmless for as long as a claim may last from now."""
+    def _may_repeat(self, claims: Sequence[Claim], took_s: float = 0.0) -> bool:
+        """Whether a call under the same keys is harmless for as long as a claim may last from now."""
         traits = self.provider.traits
         margin_s = self.runtime.settings.claim_ttl_s
-        left = traits.window - timedelta(seconds=(claim.doubt_age_s or 0.0) + took_s + margin_s)
-        return may_repeat(traits.has_keys, claim.provider == traits.account, left)
+        oldest_s = max(claim.doubt_age_s for claim in claims)
+        left = traits.window - timedelta(seconds=oldest_s + took_s + margin_s)
+        return may_repeat(traits.has_keys, all(claim.provider == traits.account for claim in claims), left)
 
     def _why_not_again(self, claim: Claim) -> str:
         traits = self.provider.traits
@@ -293,18 +293,19 @@ class Deliverer:
             attempt=max(claim.attempts for claim in claims),
             waits=max(claim.waits for claim in claims),
             doubt=any(claim.in_doubt for claim in claims),
-            may_repeat=all(self._may_repeat(held.claim, boot_clock() - self._claimed_at(held)) for held in group),
-            given_up_waiting=any(claim.open_for_s > self.runtime.settings.give_up_after_s for claim in claims),
+            may_repeat=self._may_repeat(claims, boot_clock() - self._claimed_at(group[0])),
+            given_up_waiting=max(claim.open_for_s for claim in claims) > self.runtime.settings.give_up_after_s,
             jitter=random.random(),
             probe=group[0].probe,
         )
-        reason = getattr(first, "reason", None)
+        call = Call(name, getattr(first, "reason", None), settlement.message_id, began, took_s)
         results = []
         for claim, outcome in zip(claims, outcomes, strict=True):
             message_id = getattr(outcome, "message_id", None)
-            if message_id != settlement.message_id:  # all else is of the call, and so of all
-                settlement = replace(settlement, message_id=message_id)
-            results.append(self._result(claim, settlement, Call(name, reason, message_id, began, took_s)))
+            if message_id != call.message_id:  # all else is of the call, and so of all
+                call = call._replace(message_id=message_id)
+                settlement = settlement._replace(message_id=message_id)
+            results.append(self._result(claim, settlement, call))
         return results
 
     def _claimed_at(self, held: Held) -> float:
@@ -317,7 +318,7 @@ class Deliverer:
 
 def _alone(result: Result) -> Result:
     settlement = Settlement(State.PENDING, result.settlement.reason, doubt=False, counted=False)
-    return replace(result, settlement=settlement, alone=True)
+    return result._replace(settlement=settlement, alone=True)
 
 
 def _armed_mid_send() -> Written | None:

@@ -209,8 +209,7 @@ class Worker:
                 self._start([held])
             else:
                 batches.setdefault(claim.batch_id, []).append(held)
-            if claim.first_attempt:
-                observe.DUE_LATENESS.observe(max(0.0, claim.due_late_s))
+        observe.DUE_LATENESS.observe_all(claim.due_late_s for claim in claims if claim.first_attempt)
         for batch in batches.values():
             self._start(sorted(batch, key=lambda held: held.claim.id))  # a repeat has to send the same bytes
         observe.IN_HAND.set(len(self._held))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -113,13 +113,11 @@ class Settler:
         async with self.runtime.database.connection() as conn:
             if closed:
                 ours = await results.settle(conn, self.runtime.process_id, closed)
-                written |= ours.keys()
-                lost = [result for result in closed if result.claim.id not in ours]
+                written |= ours.ids
+                lost = [result for result in closed if result.claim.id not in ours.ids]
                 if lost:
                     await self._lose(conn, lost)
-                for result in closed:
-                    if result.claim.id in ours:
-                        _count(result, ours[result.claim.id])
+                _count([result for result in closed if result.claim.id in ours.ids], ours.sent_at)
             if back:
                 before = await results.recorded(conn, self.runtime.process_id, back) if again else set()
                 returned = before | await results.put_back(conn, self.runtime.process_id, back)
@@ -142,19 +140,23 @@ class Settler:
                 _log().info("late_evidence", notification=str(notification))
 
 
-def _count(result: Result, settled_at: datetime) -> None:
-    settlement = result.settlement
-    observe.count_settled(settlement.state.value, settlement.reason)
-    if settlement.state is State.SENT:
-        observe.EVENT_TO_SENT.observe(max(0.0, (settled_at - result.claim.taken_at).total_seconds()))
-    else:
-        _log().warning(
-            "settled",
-            notification=str(result.claim.id),
-            generation=result.claim.generation,
-            state=settlement.state.value,
-            reason=settlement.reason,
-        )
+def _count(settled: Sequence[Result], sent_at: datetime | None) -> None:
+    for (state, reason), number in Counter((r.settlement.state, r.settlement.reason) for r in settled).items():
+        observe.count_settled(state.value, reason, number)
+    sent = [result for result in settled if result.settlement.state is State.SENT]
+    if sent_at is not None:
+        observe.EVENT_TO_SENT.observe_all((sent_at - result.claim.taken_at).total_seconds() for result in sent)
+    if len(sent) == len(settled):
+        return
+    for result in settled:
+        if result.settlement.state is not State.SENT:
+            _log().warning(
+                "settled",
+                notification=str(result.claim.id),
+                generation=result.claim.generation,
+                state=result.settlement.state.value,
+                reason=result.settlement.reason,
+            )
 
 
 def _count_lost(lost: Sequence[Result], move: str) -> None:

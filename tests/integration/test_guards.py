@@ -306,7 +306,7 @@ async def test_evidence_counts_for_its_own_key_only(rig: Rig) -> None:
     assert await rig.settle("w", await rig.claim("w"), UNCERTAIN) == 1
     late = [Result(old[0], SENT, a_call(SENT), "worker:slow")]
     async with rig.database.connection() as conn:
-        assert await results.settle(conn, "slow", late) == {}
+        assert not (await results.settle(conn, "slow", late)).ids
         await results.record(conn, "slow", late)
         assert await results.late_evidence(conn, "slow", late) == set()
         assert await results.reconcile(conn) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -64,7 +63,7 @@ async def test_the_timeline_of_a_mail_that_went_out_at_the_second_try(api: Api) 
     await api.finish(claim, AGAIN, "ambiguous")
     await api.conn.execute("UPDATE deliveries SET next_attempt_at = now()")
     [claim] = await api.claim()
-    await api.finish(claim, replace(SENT, evidence="duplicate"), "duplicate")
+    await api.finish(claim, SENT._replace(evidence="duplicate"), "duplicate")
     await api.login()
     entries = await timeline(api)
     assert story(entries, "onboarding") == [

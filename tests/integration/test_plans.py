@@ -123,7 +123,7 @@ _EVENTS = [
     }
     for user in _NEW_USERS
 ]
-_ACCEPTED = (json.dumps(_TIMES), json.dumps(_DECISIONS), json.dumps(_EVENTS), NOW)
+_ACCEPTED = (json.dumps(_TIMES), json.dumps(_DECISIONS), json.dumps(_EVENTS), NOW, NOW)
 _PAGE = (UUID(int=1_000), None, 101)
 _RARE = (UUID(int=1_000), "rare", 101)
 _PART = ("(1280,0)", "(1408,0)")

@@ -10,7 +10,6 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -469,7 +468,7 @@ async def test_a_result_that_cannot_be_written_keeps_no_other_one(bench: Bench) 
     done: list[Claim] = []
     settler = Settler(bench.runtime, done.extend)
     for index, claim in enumerate(claims):
-        settlement = replace(SENT, message_id="\x00" if index == 2 else "m_1")
+        settlement = SENT._replace(message_id="\x00" if index == 2 else "m_1")
         settler.put(Result(claim, settlement, a_call(settlement), "worker:x"))
     async with background(settler.run()):
         await settler.drained()

@@ -129,9 +129,10 @@ class Api:
         if outcome is not None:
             call = Call(outcome, settlement.reason, settlement.message_id, began=boot_clock(), took_s=0.0)
         result = Result(claim, settlement, call, f"worker:{self.worker}")
-        write = results.put_back if settlement.state is State.PENDING else results.settle
         async with self.runtime.database.connection() as conn:
-            return claim.id in set(await write(conn, self.worker, [result]))
+            if settlement.state is State.PENDING:
+                return claim.id in await results.put_back(conn, self.worker, [result])
+            return claim.id in (await results.settle(conn, self.worker, [result])).ids
 
     async def bring_to(self, state: str, user_id: str = "u_1", **options: Any) -> str:
         """Sign up and take the onboarding mail to a state; gives its id."""

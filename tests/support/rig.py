@@ -75,7 +75,7 @@ class Rig:
         async with self.database.connection() as conn:
             if settlement.state is State.PENDING:
                 return len(await results.put_back(conn, worker, made))
-            return len(await results.settle(conn, worker, made))
+            return len((await results.settle(conn, worker, made)).ids)
 
 
 def a_call(settlement: Settlement) -> Call:

@@ -58,10 +58,9 @@ SENDING = (
         (
             Change(
                 _RESULTS,
-                "statement: str, worker: str, results: Sequence[Result]) -> dict[UUID, datetime]:\n"
+                "statement: str, worker: str, results: Sequence[Result]) -> set[UUID]:\n"
                 "    ordered = sorted(results, key=lambda result: result.claim.id)",
-                "statement: str, worker: str, results: Sequence[Result]) -> dict[UUID, datetime]:\n"
-                "    ordered = results",
+                "statement: str, worker: str, results: Sequence[Result]) -> set[UUID]:\n    ordered = results",
             ),
             Change(
                 _RESULTS,
