@@ -104,9 +104,13 @@ def _tellable(template: Template, error: TemplateError) -> str:
 
 
 def _fill(environment: SandboxedEnvironment, source: str, data: Mapping[str, Any]) -> str:
-    """What Template.render() does, with the names every template knows laid out once and not for each mail."""
+    """What Template.render() does, with the names every template knows laid out once and not for each mail.
+
+    The context is not told which of its names are global: that is for imports, and there is nothing to import from.
+    """
     template, known = _compile(environment, source)
-    return environment.concat(template.root_render_func(template.new_context({**known, **data}, shared=True)))
+    context = environment.context_class(environment, {**known, **data}, template.name, template.blocks)
+    return environment.concat(template.root_render_func(context))
 
 
 @functools.lru_cache(maxsize=_COMPILED_MAX)
