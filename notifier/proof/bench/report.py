@@ -21,7 +21,7 @@ TITLES = {
     "drain_noop": "Drain of a backlog, the job does nothing",
     "drain_http": "Drain of a backlog, one POST a mail (floor: the same calls, no database)",
     "guards": "The price of guards, jobs that do nothing",
-    "drain_batches": "Drain of a backlog, a hundred mails a POST (peer: one a POST; floor: the same calls, no database)",
+    "drain_batches": "Drain of a backlog, a hundred mails a POST (peer: one; floor: the same calls, no database)",
     "latency": "From event to inbox, at a steady rate",
     "idle": "An idle installation, one event now and then",
     "release": "Follow-ups due at one instant",
@@ -30,8 +30,9 @@ TITLES = {
 NOTES = (
     "µs, bytes, commits and statements are per mail or event; medians of the rounds. Commits are those that wrote. "
     "A peer's row is one job; an event of ours is a user, an event, its time and two decisions with their places: "
-    "seven rows. ready: the bytes of a call are there beforehand; rendered: each mail is made from its template. "
-    "session: aiohttp's; http_post.py: the service's own, over aiohttp's connections. loop: the calibration loop, in ms; ! where in some round it was more than 25 % off the run's median."
+    "seven rows. ready: a call's bytes are there beforehand; rendered: each mail is made from its template. session: "
+    "aiohttp's; http_post.py: ours, over aiohttp's connections. loop: the calibration loop, in ms; ! where "
+    "in some round it was more than 25 % off the run's median."
 )
 
 
