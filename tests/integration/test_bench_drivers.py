@@ -68,7 +68,7 @@ def test_processor_time_of_children_counts_also_when_they_have_ended() -> None:
 def test_without_a_lock_file_no_peers_and_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers_env, "LOCK", tmp_path / "none.lock")
     with pytest.raises(NotReady, match="--sides ours,floor"):
-        peers_env.make(tmp_path / "peers", print)
+        peers_env.make(tmp_path, print)
 
 
 def test_there_is_a_python_for_the_peers() -> None:

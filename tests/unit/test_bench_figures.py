@@ -102,7 +102,41 @@ def test_goals_are_judged_where_both_figures_are_there() -> None:
 def test_costs_have_goals_of_their_own() -> None:
     costs = {"wal_bytes": 901.0, "commits": 0.01, "cpu_us": {"database": 30.0}}
     found = {ratio.title: ratio.is_met for ratio in judge(summarize([a_measurement(**costs)]))}
-    assert found == {"WAL per mail": False, "commits per mail": True, "PostgreSQL's CPU per mail": True}
+    assert found == {
+        "WAL per mail (1 worker)": False,
+        "commits per mail (1 worker)": True,
+        "PostgreSQL's CPU per mail (1 worker)": True,
+    }
+
+
+def test_a_goal_names_the_way_it_is_about() -> None:
+    ready, rendered = "ready, http_post.py, 100 a call", "rendered, http_post.py, 100 a call"
+    measured = [
+        a_measurement(side, work="drain_batches", way=way, seconds=seconds)
+        for side, way, seconds in (
+            ("ours", ready, 1.0),
+            ("ours", rendered, 2.0),
+            ("floor", rendered, 1.0),
+            ("pgqueuer", "ready, aiohttp session, one a call", 8.0),
+            ("pgqueuer", "rendered, aiohttp session, one a call", 8.0),
+        )
+    ]
+    found = {ratio.title: (ratio.found, ratio.goal, ratio.is_met) for ratio in judge(summarize(measured))}
+    assert found == {
+        "a hundred mails a POST against PgQueuer's one, ready on both sides": (8.0, 8, True),
+        "a hundred mails a POST against PgQueuer's one, rendered on both sides": (4.0, 5, False),
+        "a hundred mails a POST against the bare client, rendered on both sides": (0.5, 0.5, True),
+    }
+
+
+def test_of_several_ways_the_fastest_counts_and_is_named() -> None:
+    measured = [
+        a_measurement("ours", way="one a call", seconds=2.0),
+        a_measurement("ours", way="100 a call", seconds=1.0),
+        a_measurement("pgqueuer", way="one a call", seconds=3.0),
+    ]
+    [ratio] = judge(summarize(measured))
+    assert (ratio.title, ratio.found) == ("no-op drain, one worker, 100 a call, against PgQueuer's best", 3.0)
 
 
 def test_growth_is_the_largest_against_the_smallest_and_draws_a_curve() -> None:

@@ -18,8 +18,9 @@ class NotComparable(Exception):
 class Measured:
     """One side doing one work once. `number` units took `seconds`; everything else is per unit, where it was measured.
 
-    `setting` tells variants of a work apart ("1 worker"). `cpu_us`: microseconds by who spent them. `calibration_s`:
-    how long the calibration loop took before and after. `more`: what only this work has, by name with its unit last.
+    `setting` tells variants of a work apart ("1 worker"), `way` how a side did it where it knows several. `cpu_us`:
+    microseconds by who spent them. `calibration_s`: how long the calibration loop took before and after. `more`: what
+    only this work has, by name with its unit last.
     """
 
     work: str
@@ -35,6 +36,7 @@ class Measured:
     commits: float | None = None
     statements: float | None = None
     more: Mapping[str, float] = field(default_factory=dict)
+    way: str = ""
 
     @property
     def rate(self) -> float:
@@ -62,6 +64,7 @@ class Summary:
     commits: float | None
     statements: float | None
     more: Mapping[str, float]
+    way: str = ""
 
 
 def is_noisy(measured: Measured, usual_s: float) -> bool:
@@ -75,13 +78,13 @@ def usual_calibration(measured: Iterable[Measured]) -> float:
 
 
 def summarize(measured: Sequence[Measured]) -> list[Summary]:
-    """One summary per work, setting and side, in the order they were first measured."""
+    """One summary per work, setting, side and way, in the order they were first measured."""
     if not measured:
         return []
     usual_s = usual_calibration(measured)
-    groups: dict[tuple[str, str, str], list[Measured]] = {}
+    groups: dict[tuple[str, ...], list[Measured]] = {}
     for item in measured:
-        groups.setdefault((item.work, item.setting, item.side), []).append(item)
+        groups.setdefault((item.work, item.setting, item.side, item.way), []).append(item)
     return [_summary(group, usual_s) for group in groups.values()]
 
 
@@ -104,6 +107,7 @@ def _summary(group: Sequence[Measured], usual_s: float) -> Summary:
         commits=_median(item.commits for item in group),
         statements=_median(item.statements for item in group),
         more=_medians([item.more for item in group]),
+        way=group[0].way,
     )
 
 
@@ -156,5 +160,9 @@ def compare(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[tuple[str
     for a in left["medians"]:
         for b in right["medians"]:
             if (a["work"], a["setting"]) == (b["work"], b["setting"]) and a["side"] != b["side"]:
-                found.append((f"{a['work']}, {a['setting']}", a["side"], b["side"], a["rate"] / b["rate"]))
+                found.append((f"{a['work']}, {a['setting']}", _who(a), _who(b), a["rate"] / b["rate"]))
     return found
+
+
+def _who(median: Mapping[str, Any]) -> str:
+    return f"{median['side']} ({median['way']})" if median["way"] else str(median["side"])

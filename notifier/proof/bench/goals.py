@@ -6,9 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from notifier.proof.bench.figures import Summary
-from notifier.proof.bench.sides import PEERS
+from notifier.proof.bench.sides import BY_NAME, FLOOR, OURS, PEERS
+from notifier.settings import Settings
 
 PYTHON_PEERS = tuple(side.name for side in PEERS)
+SESSION, LIGHT, _ = (drain.way for drain in OURS.http)
+LOTS_READY, LOTS_RENDERED = (drain.way for drain in OURS.batches)
+_, SESSION_RENDERED = (drain.way for drain in BY_NAME["pgqueuer"].batches)
+assert [drain.way for drain in FLOOR.batches] == [LOTS_READY, LOTS_RENDERED]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +40,30 @@ def judge(summaries: Sequence[Summary]) -> list[Ratio]:
 
 
 class _Found:
-    """The summaries, by work, setting and side."""
+    """The summaries, by work, setting, side and way."""
 
     def __init__(self, summaries: Sequence[Summary]) -> None:
         self.all = list(summaries)
 
-    def get(self, work: str, setting: str, side: str) -> Summary | None:
-        return next((s for s in self.all if (s.work, s.setting, s.side) == (work, setting, side)), None)
+    def get(self, work: str, setting: str, side: str, way: str | None = None) -> Summary | None:
+        """Give one; where no way is named, the side's fastest."""
+        return self.best(work, [setting], [side], way)
 
-    def best(self, work: str, setting: str, sides: Sequence[str], beyond: Sequence[str] = ()) -> Summary | None:
-        """The fastest of several sides in any of several settings."""
-        asked = [self.get(work, s, side) for s in (setting, *beyond) for side in sides]
-        return max((s for s in asked if s), key=lambda s: s.rate, default=None)
+    def best(self, work: str, settings: Sequence[str], sides: Sequence[str], way: str | None = None) -> Summary | None:
+        """Give the fastest of several sides in any of several settings."""
+        asked = [
+            summary
+            for summary in self.all
+            if summary.work == work
+            and summary.setting in settings
+            and summary.side in sides
+            and way in (None, summary.way)
+        ]
+        return max(asked, key=lambda summary: summary.rate, default=None)
+
+    def settings(self, work: str) -> list[str]:
+        """Give all settings of a work."""
+        return list(dict.fromkeys(summary.setting for summary in self.all if summary.work == work))
 
     def times(
         self, title: str, ours: Summary | None, other: Summary | None, goal: float, of: Callable[[Summary], float]
@@ -62,8 +79,8 @@ def _rate(summary: Summary) -> float:
 def _ingest(found: _Found) -> Iterator[Ratio]:
     for callers, goal in ((20, 1.5), (200, 3.0)):
         setting = f"{callers} callers"
-        ours, peer = found.get("ingest_store", setting, "ours"), found.best("ingest_store", setting, PYTHON_PEERS)
-        title = f"ingest, {setting}, against the best peer's single rows"
+        ours, peer = found.get("ingest_store", setting, "ours"), found.best("ingest_store", [setting], PYTHON_PEERS)
+        title = f"ingest, {setting}, against the best peer's single rows{_named(peer)}"
         yield from found.times(title, ours, peer, goal, _rate)
     for clients in (20, 100):
         setting = f"{clients} clients"
@@ -82,45 +99,61 @@ def _drain(found: _Found) -> Iterator[Ratio]:
     one, two = "1 worker", "2 workers"
     ours = found.get("drain_noop", one, "ours")
     yield from found.times(
-        "no-op drain, one worker, against PgQueuer's best",
+        f"no-op drain, one worker{_how(ours)}, against PgQueuer's best",
         ours,
-        found.best("drain_noop", one, ["pgqueuer"], [two]),
+        found.best("drain_noop", [one, two], ["pgqueuer"]),
         2.5,
         _rate,
     )
     yield from found.times(
-        "no-op drain, one worker, against Oban's", ours, found.get("drain_noop", one, "oban"), 12, _rate
+        f"no-op drain, one worker{_how(ours)}, against Oban's", ours, found.get("drain_noop", one, "oban"), 12, _rate
     )
     yield from found.times("two workers against one, no-op", found.get("drain_noop", two, "ours"), ours, 1.0, _rate)
-    ours = found.get("drain_http", one, "ours")
-    yield from found.times(
-        "a POST a mail, one worker, against PgQueuer", ours, found.get("drain_http", one, "pgqueuer"), 1.5, _rate
-    )
-    yield from found.times(
-        "a POST a mail against the bare client", ours, found.get("drain_http", one, "floor"), 0.9, _rate
-    )
+    peer = found.get("drain_http", one, "pgqueuer")
+    through = found.get("drain_http", one, "ours", SESSION)
+    yield from found.times("a POST a mail, aiohttp session, against PgQueuer", through, peer, 1.5, _rate)
+    floor = found.get("drain_http", one, "floor", SESSION)
+    yield from found.times("a POST a mail, aiohttp session, against the bare session", through, floor, 0.9, _rate)
+    light = found.get("drain_http", one, "ours", LIGHT)
+    yield from found.times("a POST a mail, providers/http_post.py, against PgQueuer", light, peer, 2.5, _rate)
 
 
 def _batches(found: _Found) -> Iterator[Ratio]:
-    ours = found.get("drain_batches", "1 worker", "ours")
-    peer = found.get("drain_http", "1 worker", "pgqueuer")
-    yield from found.times("a hundred mails a POST, against PgQueuer's one", ours, peer, 5, _rate)
-    floor = found.get("drain_batches", "1 worker", "floor")
-    yield from found.times("a hundred mails a POST against the bare client", ours, floor, 0.5, _rate)
+    for (way, peers), goal in (((LOTS_READY, SESSION), 8), ((LOTS_RENDERED, SESSION_RENDERED), 5)):
+        ours = found.get("drain_batches", "1 worker", "ours", way)
+        peer = found.get("drain_batches", "1 worker", "pgqueuer", peers)
+        bodies = "ready" if way == LOTS_READY else "rendered"
+        yield from found.times(
+            f"a hundred mails a POST against PgQueuer's one, {bodies} on both sides", ours, peer, goal, _rate
+        )
+    for way, bodies in ((LOTS_READY, "ready"), (LOTS_RENDERED, "rendered")):
+        ours, floor = (found.get("drain_batches", "1 worker", side, way) for side in ("ours", "floor"))
+        title = f"a hundred mails a POST against the bare client, {bodies} on both sides"
+        yield from found.times(title, ours, floor, 0.5, _rate)
 
 
 def _costs(found: _Found) -> Iterator[Ratio]:
-    drained = found.get("drain_noop", "1 worker", "ours")
+    drained = found.best("drain_noop", found.settings("drain_noop"), ["ours"])
     if drained and "memory_mb" in drained.more:
-        yield Ratio("a worker's memory", drained.more["memory_mb"], 120, at_least=False, unit="MB")
+        memory = max(s.more["memory_mb"] for s in found.all if s.side == "ours" and "memory_mb" in s.more)
+        yield Ratio("a worker's memory, the most of all drains", memory, 120, at_least=False, unit="MB")
     if drained and drained.wal_bytes is not None and drained.commits is not None:
-        yield Ratio("WAL per mail", drained.wal_bytes, 900, at_least=False, unit="B")
-        yield Ratio("commits per mail", drained.commits, 0.02, at_least=False, unit="")
-        yield Ratio("PostgreSQL's CPU per mail", drained.cpu_us["database"], 30, at_least=False, unit="µs")
+        where = f" ({drained.setting}{_how(drained)})"
+        yield Ratio(f"WAL per mail{where}", drained.wal_bytes, 900, at_least=False, unit="B")
+        yield Ratio(f"commits per mail{where}", drained.commits, 0.02, at_least=False, unit="")
+        yield Ratio(f"PostgreSQL's CPU per mail{where}", drained.cpu_us["database"], 30, at_least=False, unit="µs")
     taken = found.get("ingest_store", "200 callers", "ours")
     if taken and taken.wal_bytes is not None:
         yield Ratio("WAL per event, 200 callers", taken.wal_bytes, 2_500, at_least=False, unit="B")
         yield Ratio("PostgreSQL's CPU per event, 200 callers", taken.cpu_us["database"], 100, at_least=False, unit="µs")
+
+
+def _how(summary: Summary | None) -> str:
+    return f", {summary.way}" if summary and summary.way else ""
+
+
+def _named(summary: Summary | None) -> str:
+    return f" ({BY_NAME[summary.side].title})" if summary else ""
 
 
 def _waits(found: _Found) -> Iterator[Ratio]:
@@ -131,6 +164,11 @@ def _waits(found: _Found) -> Iterator[Ratio]:
             yield Ratio("idle, nudge to first call, p50", summary.more["nudge_p50_s"] * 1e3, 10, False, "ms")
             yield Ratio("idle, nudge to first call, p99", summary.more["nudge_p99_s"] * 1e3, 40, False, "ms")
             yield Ratio("an idle worker's statements a second", summary.more["statements_per_s"], 1.5, False, "")
+        if (summary.work, summary.setting) == ("idle", "without Redis"):
+            poll_ms = Settings.model_fields["poll_s"].default * 1e3
+            yield Ratio(
+                "idle without Redis, commit to first call, p99", summary.more["nudge_p99_s"] * 1e3, poll_ms, False, "ms"
+            )
         if summary.work == "release":
             ratio = summary.more["last_accepted_s"] / summary.more["drain_alone_s"]
             yield Ratio("due at one instant: last accepted against the drain alone", ratio, 1.3, at_least=False)

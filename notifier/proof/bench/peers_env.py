@@ -1,4 +1,4 @@
-"""The environment the peers run in: made once from its lock file, with hashes, and made anew when that changes."""
+"""The environments the sides run in: made once from a lock file, with hashes, and made anew when that changes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from notifier.domain.errors import NotReady
 from notifier.proof.bench.processes import SOURCE
 
 LOCK = SOURCE / "requirements-bench.lock"
+OWN_LOCK = SOURCE / "requirements.lock"
 OBAN_NEEDS = (3, 12)
 NAMES = ("python3.14", "python3.13", "python3.12", "python3")
 STAMP = "made-from"
@@ -46,30 +47,40 @@ def _version(python: str) -> tuple[int, int] | None:
     return major, minor
 
 
-def make(place: Path, say: Callable[[str], None]) -> tuple[str, tuple[int, int]]:
-    """Answer the environment's Python and its version; raises NotReady with what pip said."""
-    if not LOCK.is_file():
-        raise NotReady(
-            f"there is no {LOCK}: the peers are installed from a checkout; or leave them out: --sides ours,floor"
-        )
+def make(data_dir: Path, say: Callable[[str], None]) -> tuple[str, str, tuple[int, int]]:
+    """Answer the Python of the peers, ours, and the version of both; raises NotReady with what pip said.
+
+    Where the bench itself runs on that version, ours is its own.
+    """
     base, version = find_python()
+    peers = _make(data_dir / "peers", LOCK, "the peers", base, version, say)
+    if version == sys.version_info[:2]:
+        return peers, sys.executable, version
+    return peers, _make(data_dir / "own", OWN_LOCK, "what we need ourselves", base, version, say), version
+
+
+def _make(place: Path, lock: Path, what: str, base: str, version: tuple[int, int], say: Callable[[str], None]) -> str:
+    if not lock.is_file():
+        raise NotReady(
+            f"there is no {lock}: {what} can be installed from a checkout; or leave the peers out: --sides ours,floor"
+        )
     python, stamp = place / "bin" / "python", place / STAMP
-    wanted = hashlib.sha256(LOCK.read_bytes() + f"{base} {version}".encode()).hexdigest()
+    wanted = hashlib.sha256(lock.read_bytes() + f"{base} {version}".encode()).hexdigest()
     if stamp.is_file() and stamp.read_text("ascii") == wanted and python.exists():
-        return str(python), version
-    say(f"installing the peers into {place}, with {base}")
+        return str(python)
+    say(f"installing {what} into {place}, with {base}")
     shutil.rmtree(place, ignore_errors=True)
     place.parent.mkdir(parents=True, exist_ok=True)
-    _run([base, "-m", "venv", str(place)])
+    _run([base, "-m", "venv", str(place)], what)
     pip = [str(python), "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
-    _run([*pip, "install", "--require-hashes", "-r", str(LOCK)])
+    _run([*pip, "install", "--require-hashes", "-r", str(lock)], what)
     stamp.write_text(wanted, "ascii")
-    return str(python), version
+    return str(python)
 
 
-def _run(argv: list[str]) -> None:
+def _run(argv: list[str], what: str) -> None:
     around = {name: value for name, value in os.environ.items() if not name.startswith(("NOTIFIER_", "PYTHON"))}
     done = subprocess.run(argv, capture_output=True, text=True, env=around, check=False)  # noqa: S603 - ours, as above
     if done.returncode:
         said = (done.stderr or done.stdout).strip()[-1_500:]
-        raise NotReady(f"the peers cannot be installed; without them: --sides ours,floor. It said:\n{said}")
+        raise NotReady(f"{what} cannot be installed; without peers: --sides ours,floor. It said:\n{said}")

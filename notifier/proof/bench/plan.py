@@ -52,9 +52,9 @@ class Bench:
     measured: list[Measured] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
-    def python_of(self, side: Side) -> str | None:
-        """Which Python runs a side's drivers; None is ours."""
-        return self.peers_python if side.kind == "peer" else None
+    def python_of(self, side: Side) -> str:
+        """Which Python runs a side's drivers."""
+        return self.peers_python if side.kind == "peer" and self.peers_python else self.stage.python
 
     @contextlib.asynccontextmanager
     async def drivers(self, side: Side, module: str, number: int = 1) -> AsyncIterator[Sequence[Talking]]:
@@ -77,6 +77,7 @@ class Bench:
         before_s: float,
         costs: Mapping[str, Any] | None = None,
         more: Mapping[str, float] | None = None,
+        way: str = "",
     ) -> Measured:
         """Note a measurement, with the loop as it is now beside the one before."""
         measured = Measured(
@@ -88,6 +89,7 @@ class Bench:
             seconds=seconds,
             calibration_s=(before_s, calibrate()),
             more=more or {},
+            way=way,
             **(costs or {}),
         )
         self.measured.append(measured)

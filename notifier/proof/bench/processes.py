@@ -86,13 +86,13 @@ async def _gone(process: asyncio.subprocess.Process) -> None:
 
 
 @contextlib.asynccontextmanager
-async def driver(folder: Path, module: str, python: str | None = None) -> AsyncIterator[Talking]:
+async def driver(folder: Path, module: str, python: str = sys.executable) -> AsyncIterator[Talking]:
     """Start a driver, by the name of its module below this package; it ends with the block."""
     name = module.rpartition(".")[2]
     log = folder / "logs" / f"{name}.log"
     with open_log(log) as output:
         process = await asyncio.create_subprocess_exec(
-            *(python or sys.executable, "-m", f"notifier.proof.bench.{module}"),
+            *(python, "-m", f"notifier.proof.bench.{module}"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=output,
@@ -110,7 +110,9 @@ async def driver(folder: Path, module: str, python: str | None = None) -> AsyncI
 
 
 @contextlib.asynccontextmanager
-async def service(folder: Path, command: str, settings: Mapping[str, str]) -> AsyncIterator[Mapping[str, Any]]:
+async def service(
+    folder: Path, python: str, command: str, settings: Mapping[str, str]
+) -> AsyncIterator[Mapping[str, Any]]:
     """Start a process of the service; gives what its ready file says. It ends with the block. Raises NotReady."""
     parent_fd, our_end = os.pipe()
     log = folder / "logs" / f"{command}.log"
@@ -119,12 +121,12 @@ async def service(folder: Path, command: str, settings: Mapping[str, str]) -> As
     environ = {f"NOTIFIER_{name}": value for name, value in settings.items()}
     with open_log(log) as output:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "notifier", command),
+            *(python, "-m", "notifier", command),
             *("--ready-file", str(ready), "--parent-fd", str(parent_fd)),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env={**clean_surroundings(), **environ},
+            env={**clean_surroundings(), "PYTHONPATH": str(SOURCE), **environ},
             cwd=folder,
             pass_fds=(parent_fd,),
             start_new_session=True,

@@ -21,7 +21,7 @@ TITLES = {
     "drain_noop": "Drain of a backlog, the job does nothing",
     "drain_http": "Drain of a backlog, one POST a mail (floor: the same calls, no database)",
     "guards": "The price of guards, jobs that do nothing",
-    "drain_batches": "Drain of a backlog, a hundred mails a POST (floor: the same calls, no database)",
+    "drain_batches": "Drain of a backlog, a hundred mails a POST (peer: one; floor: the same calls, no database)",
     "latency": "From event to inbox, at a steady rate",
     "idle": "An idle installation, one event now and then",
     "release": "Follow-ups due at one instant",
@@ -30,7 +30,9 @@ TITLES = {
 NOTES = (
     "µs, bytes, commits and statements are per mail or event; medians of the rounds. Commits are those that wrote. "
     "A peer's row is one job; an event of ours is a user, an event, its time and two decisions with their places: "
-    "seven rows. loop: the calibration loop, in ms; ! where in some round it was more than 25 % off the run's median."
+    "seven rows. ready: a call's bytes are there beforehand; rendered: each mail is made from its template. session: "
+    "aiohttp's; http_post.py: ours, over aiohttp's connections. loop: the calibration loop, in ms; ! where "
+    "in some round it was more than 25 % off the run's median."
 )
 
 
@@ -56,6 +58,8 @@ def _table(work: str, summaries: Sequence[Summary]) -> Table:
     table = Table(title=title_of(work), title_justify="left")
     table.add_column("setting", no_wrap=True)
     table.add_column("side", no_wrap=True)
+    if ways := any(summary.way for summary in summaries):
+        table.add_column("how", overflow="fold")
     more = list(dict.fromkeys(name for summary in summaries for name in summary.more))
     who = list(dict.fromkeys(name for summary in summaries for name in summary.cpu_us))
     costs = any(summary.wal_bytes is not None for summary in summaries)
@@ -66,7 +70,7 @@ def _table(work: str, summaries: Sequence[Summary]) -> Table:
     table.add_column("loop ms", justify="right", no_wrap=True)
     for summary in summaries:
         side = BY_NAME[summary.side].title
-        cells = [summary.setting, side, _number(summary.rate)]
+        cells = [summary.setting, side, *([summary.way] if ways else ()), _number(summary.rate)]
         cells += [_number(summary.cpu_us.get(name)) for name in who]
         if costs:
             cells += [_number(summary.wal_bytes), _number(summary.fpi_bytes)]
@@ -104,10 +108,12 @@ def _number(value: float | None) -> str:
 def _goals(ratios: Sequence[Ratio]) -> Table:
     table = Table(title="What this service is held to, in this run", title_justify="left")
     table.add_column("ratio")
-    for head in ("found", "goal"):
+    for head in ("found", "goal", ""):
         table.add_column(head, justify="right")
     for ratio in ratios:
         sign = "≥" if ratio.at_least else "≤"
-        found = Text(f"{_number(ratio.found)} {ratio.unit}", style="green" if ratio.is_met else "bold red")
-        table.add_row(ratio.title, found, f"{sign} {_number(ratio.goal)} {ratio.unit}")
+        word = Text("met", style="green") if ratio.is_met else Text("not met", style="bold red")
+        table.add_row(
+            ratio.title, f"{_number(ratio.found)} {ratio.unit}", f"{sign} {_number(ratio.goal)} {ratio.unit}", word
+        )
     return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
@@ -37,15 +38,15 @@ WORKS: Mapping[str, tuple[str, tuple[Work, ...]]] = {
 
 async def run(wish: Wish, data_dir: Path, say: Callable[[str], None]) -> tuple[Bench, Mapping[str, str]]:
     """Do it; gives what was measured, and who ran in which version. Raises NotReady or Broken with why not."""
-    python, skipped = None, []
+    python, own, skipped = None, sys.executable, []
     sides = list(wish.sides)
     if any(side.kind == "peer" for side in sides):
-        python, version = await asyncio.to_thread(peers_env.make, data_dir / "peers", say)
+        python, own, version = await asyncio.to_thread(peers_env.make, data_dir, say)
         if version < peers_env.OBAN_NEEDS:
             sides = [side for side in sides if side.name != "oban"]
             skipped.append("Oban: it needs Python 3.12 or newer, and none was found")
     wish = wish.with_sides(sides)
-    async with open_stage(say) as stage:
+    async with open_stage(say, own) as stage:
         bench = Bench(wish, stage, python, skipped=skipped)
         versions = await _versions(bench, stage)
         for name in wish.works:

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Kind = Literal["ours", "floor", "peer"]
+Bodies = Literal["none", "ready", "rendered"]
+Client = Literal["none", "session", "http_post"]
+
+CLIENTS = {"session": "aiohttp session", "http_post": "http_post.py"}
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """How a side drains. `number` jobs are enough for some seconds.
+    """One way in which a side drains. `number` jobs are enough for some seconds.
 
     `batch`: how many it takes at once. `slots`: how many calls it has in hand. `mails`: how many go in one call.
+    `bodies`: whether a call's bytes are ready or each mail is rendered. `client`: what carries it.
     """
 
     number: int
     batch: int
     slots: int
     mails: int = 1
+    bodies: Bodies = "none"
+    client: Client = "none"
+
+    @property
+    def way(self) -> str:
+        """What tells it from others."""
+        many = "one a call" if self.mails == 1 else f"{self.mails} a call"
+        if self.client == "none":
+            return many
+        return f"{self.bodies}, {CLIENTS[self.client]}, {many}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,36 +47,43 @@ class Side:
     title: str
     kind: Kind
     module: str
-    noop: Drain | None
-    http: Drain
+    noop: tuple[Drain, ...]
+    http: tuple[Drain, ...]
     left: str = ""
     enqueues: str = ""
     enqueue_number: int = 0
-    batches: Drain | None = None
+    batches: tuple[Drain, ...] = ()
+
+    def drains(self, job: str) -> tuple[Drain, ...]:
+        """Give its ways to do a job: noop, http or batches."""
+        return {"noop": self.noop, "http": self.http, "batches": self.batches}[job]
 
 
+_CALLS = Drain(number=8_000, batch=100, slots=100, bodies="ready", client="http_post")
+_LOTS = Drain(number=40_000, batch=500, slots=20, mails=100, bodies="ready", client="http_post")
+_PGQUEUER = Drain(number=6_000, batch=100, slots=200, bodies="ready", client="session")
 OURS = Side(
     name="ours",
     title="notifier",
     kind="ours",
     module="own.worker",
-    noop=Drain(number=60_000, batch=500, slots=20, mails=100),
-    http=Drain(number=8_000, batch=100, slots=100),
+    noop=(Drain(number=60_000, batch=500, slots=20, mails=100), Drain(number=40_000, batch=500, slots=500)),
+    http=(replace(_CALLS, client="session"), _CALLS, replace(_CALLS, bodies="rendered")),
     left="SELECT count(*) FROM deliveries",
     enqueues="own.ingest",
     enqueue_number=6_000,
-    batches=Drain(number=40_000, batch=500, slots=20, mails=100),
+    batches=(_LOTS, replace(_LOTS, bodies="rendered")),
 )
 FLOOR = Side(
     name="floor",
     title="floor",
     kind="floor",
     module="own.bare",
-    noop=None,
-    http=Drain(number=8_000, batch=100, slots=100),
+    noop=(),
+    http=(replace(_CALLS, client="session"), _CALLS, replace(_CALLS, bodies="rendered")),
     enqueues="own.smallest",
     enqueue_number=20_000,
-    batches=Drain(number=40_000, batch=500, slots=20, mails=100),
+    batches=(_LOTS, replace(_LOTS, bodies="rendered")),
 )
 PEERS = (
     Side(
@@ -69,8 +91,9 @@ PEERS = (
         title="PgQueuer",
         kind="peer",
         module="peers.on_pgqueuer",
-        noop=Drain(number=40_000, batch=1_000, slots=2_000),
-        http=Drain(number=6_000, batch=100, slots=200),
+        noop=(Drain(number=40_000, batch=1_000, slots=2_000),),
+        http=(_PGQUEUER,),
+        batches=(_PGQUEUER, replace(_PGQUEUER, bodies="rendered")),  # one call a mail: it knows no batches
         left="SELECT count(*) FROM pgqueuer",
         enqueues="peers.on_pgqueuer",
         enqueue_number=2_000,
@@ -80,8 +103,8 @@ PEERS = (
         title="Oban (Python)",
         kind="peer",
         module="peers.on_oban",
-        noop=Drain(number=8_000, batch=100, slots=100),
-        http=Drain(number=3_000, batch=100, slots=100),
+        noop=(Drain(number=8_000, batch=100, slots=100),),
+        http=(Drain(number=3_000, batch=100, slots=100, bodies="ready", client="session"),),
         left="SELECT count(*) FROM oban_jobs WHERE state <> 'completed'",
         enqueues="peers.on_oban",
         enqueue_number=2_000,
@@ -91,8 +114,8 @@ PEERS = (
         title="Procrastinate",
         kind="peer",
         module="peers.on_procrastinate",
-        noop=Drain(number=2_000, batch=20, slots=20),
-        http=Drain(number=1_500, batch=20, slots=20),
+        noop=(Drain(number=2_000, batch=20, slots=20),),
+        http=(Drain(number=1_500, batch=20, slots=20, bodies="ready", client="session"),),
         left="SELECT count(*) FROM procrastinate_jobs",
         enqueues="peers.on_procrastinate",
         enqueue_number=1_500,
@@ -102,8 +125,8 @@ PEERS = (
         title="DBOS",
         kind="peer",
         module="peers.on_dbos",
-        noop=Drain(number=3_000, batch=100, slots=100),
-        http=Drain(number=1_000, batch=100, slots=100),
+        noop=(Drain(number=3_000, batch=100, slots=100),),
+        http=(Drain(number=1_000, batch=100, slots=100, bodies="ready", client="session"),),
         left="SELECT count(*) FROM dbos.workflow_status WHERE status <> 'SUCCESS'",
         enqueues="peers.on_dbos",
         enqueue_number=1_000,

@@ -33,9 +33,10 @@ TEMPLATE = "bench_template"
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Servers that run, and what measures them. `say` tells whoever looks on what goes on."""
+    """Servers that run, and what measures them. `python` runs what is ours; `say` tells whoever looks on."""
 
     folder: Path
+    python: str
     postgres: embedded.Server
     redis_url: str
     receiver: Talking
@@ -80,7 +81,7 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def open_stage(say: Callable[[str], None]) -> AsyncIterator[Stage]:
+async def open_stage(say: Callable[[str], None], python: str) -> AsyncIterator[Stage]:
     """Start the servers; they end with the block, whatever ended that. Raises NotReady with what to do."""
     folder = leftovers.make_folder()
     try:
@@ -100,9 +101,10 @@ async def open_stage(say: Callable[[str], None]) -> AsyncIterator[Stage]:
                 await conn.execute(f"CREATE EXTENSION {name}")
             await conn.execute(f"CREATE DATABASE {TEMPLATE}")
             await migrate(f"{postgres.url.rpartition('/')[0]}/{TEMPLATE}")
-            receiver = await stack.enter_async_context(driver(folder, "own.receiver"))
+            receiver = await stack.enter_async_context(driver(folder, "own.receiver", python))
             yield Stage(
                 folder=folder,
+                python=python,
                 postgres=postgres,
                 redis_url=valkey.url,
                 receiver=receiver,

@@ -1,4 +1,4 @@
-"""The floor of a drain: the same client makes the same calls, and there is no database."""
+"""The floor of a drain: the same client makes the same calls, with the same rendering or none, and no database."""
 
 from __future__ import annotations
 
@@ -12,22 +12,45 @@ from uuid import UUID
 import notifier
 from notifier.domain.message import render
 from notifier.journeys import load_journeys, load_templates
+from notifier.proof.bench.own.ready import BareClient
 from notifier.proof.bench.peers.talk import Count, each_of, talk
 from notifier.runtime import way_out
 from notifier.settings import Settings
-from providers.base import Accepted, BatchProvider, Message, Provider
+from providers.base import Accepted, BatchProvider, Message
 
-DATA: Mapping[str, Any] = {
+DATA: Mapping[str, Any] = {  # what the template may ask for, as a decision keeps it
     "user": {"id": "u1", "name": "Ada", "locale": "en", "timezone": None, "attributes": {}},
     "data": {},
 }
 
 
-def ready_message(settings: Settings, number: int) -> Message:
-    """Render what a worker would send to the n-th user."""
-    journeys = load_journeys(settings)
-    template = load_templates(settings, journeys)["onboarding"]
-    return render(template, DATA, to=f"u{number}@example.com", kind="onboarding")
+class Rendering:
+    """Renders every mail and sends it as a worker would."""
+
+    def __init__(self, url: str, connections: int) -> None:
+        settings = Settings(mock_url=url, worker_concurrency=connections)
+        self._template = load_templates(settings, load_journeys(settings))["onboarding"]
+        self._provider = way_out(settings)
+
+    async def post(self, key: str, mails: int = 1) -> None:
+        """Make one call for so many mails. Raises RuntimeError when they are not taken."""
+        provider = self._provider
+        assert isinstance(provider, BatchProvider)
+        messages = [self._message(number) for number in range(mails)]
+        contexts = [{"worker": "bare", "generation": "1", "user": f"u{n}", "kind": "onboarding"} for n in range(mails)]
+        if mails == 1:
+            outcomes = [await provider.send(messages[0], key, contexts[0])]
+        else:
+            outcomes = [*(await provider.send_batch(messages, key, contexts) or ())]
+        if not outcomes or not all(isinstance(outcome, Accepted) for outcome in outcomes):
+            raise RuntimeError(f"the receiver did not accept: {outcomes[:1]}")
+
+    def _message(self, number: int) -> Message:
+        return render(self._template, DATA, to=f"u{number}@example.com", kind="onboarding")
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._provider.close()
 
 
 class Bare:
@@ -35,8 +58,7 @@ class Bare:
 
     def __init__(self) -> None:
         self._count = Count()
-        self._provider: Provider | None = None
-        self._message: Message | None = None
+        self._client: BareClient | Rendering | None = None
         self._mails = 1
         self._working: asyncio.Task[Any] | None = None
 
@@ -44,10 +66,12 @@ class Bare:
         """Say which versions run here."""
         return {"python": platform.python_version(), "version": notifier.version()}
 
-    async def open(self, database: str, job: str, url: str, body: str, slots: int, mails: int = 1) -> Mapping[str, Any]:
+    async def open(
+        self, database: str, job: str, url: str, body: str, slots: int, mails: int, bodies: str, client: str
+    ) -> Mapping[str, Any]:
         """Get ready."""
-        settings = Settings(mock_url=url, worker_concurrency=slots)
-        self._provider, self._message, self._mails = way_out(settings), ready_message(settings, 1), mails
+        self._client = Rendering(url, slots) if bodies == "rendered" else BareClient(client, url, body, slots)
+        self._mails = mails
         return {}
 
     async def work(self, batch: int, slots: int) -> Mapping[str, Any]:
@@ -56,21 +80,11 @@ class Bare:
         return {}
 
     async def _send_all(self, number: int, at_once: int) -> None:
-        provider, message, mails = self._provider, self._message, self._mails
-        assert isinstance(provider, BatchProvider)
-        assert message is not None
+        client, mails = self._client, self._mails
+        assert client is not None, "open comes first"
 
         async def send(index: int) -> None:
-            key = str(UUID(int=(os.getpid() << 64) + index))  # of no other process
-            context = {"worker": "bare", "generation": "1", "user": f"u{index}", "kind": "onboarding"}
-            outcome: object
-            if mails == 1:
-                outcome = await provider.send(message, key, context)
-            else:
-                outcomes = await provider.send_batch([message] * mails, key, [context] * mails)
-                outcome = outcomes and outcomes[-1]
-            if not isinstance(outcome, Accepted):
-                raise RuntimeError(f"the receiver did not accept: {outcome}")
+            await client.post(str(UUID(int=(os.getpid() << 64) + index)), mails)  # a key of no other process
             self._count.add(mails)
 
         await each_of(number // mails, at_once, send)
@@ -87,8 +101,8 @@ class Bare:
             self._working.cancel()
             await asyncio.gather(self._working, return_exceptions=True)
             self._working = None
-        if self._provider is not None:
-            await self._provider.close()
+        if self._client is not None:
+            await self._client.close()
         return {}
 
 

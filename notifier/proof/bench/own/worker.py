@@ -1,61 +1,21 @@
-"""Our worker as a driver: the real loop, with the mock's client or with a provider that takes everything at once."""
+"""Our worker as a driver: the real loop and statements, with mails it renders or mails that are ready."""
 
 from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from datetime import timedelta
 from typing import Any
 
 import notifier
 from notifier import observe
+from notifier.proof.bench.own.ready import AtOnce, BareClient, ReadyMade, Unrendered
 from notifier.proof.bench.peers.talk import Count, talk
 from notifier.runtime import open_runtime, way_out
 from notifier.settings import Settings
 from notifier.worker.loop import Worker
-from providers.base import Accepted, Family, HandOver, Message, Outcome, Provider, Traits, Written
-
-
-class AtOnce:
-    """A provider that is no further away than a function call."""
-
-    def __init__(self, count: Count, *, keys: bool) -> None:
-        self._count = count
-        family, batch_max = (Family.REJECT, 100) if keys else (Family.NONE, 1)
-        self.traits = Traits("mock", "mock:bench", family, timedelta(days=1), batch_max)
-
-    async def send(
-        self,
-        message: Message,
-        key: str,
-        context: Mapping[str, str],
-        hand_over: HandOver | None = None,
-        written: Written | None = None,
-    ) -> Outcome | None:
-        """Take it."""
-        if hand_over is not None and not await hand_over():
-            return None
-        self._count.add()
-        return Accepted("at-once")
-
-    async def send_batch(
-        self,
-        messages: Sequence[Message],
-        key: str,
-        contexts: Sequence[Mapping[str, str]],
-        hand_over: HandOver | None = None,
-        written: Written | None = None,
-    ) -> list[Outcome] | None:
-        """Take all of them."""
-        if hand_over is not None and not await hand_over():
-            return None
-        self._count.add(len(messages))
-        return [Accepted("at-once")] * len(messages)
-
-    async def close(self) -> None:
-        """Nothing to let go of."""
+from providers.base import Provider
 
 
 class OurWorker:
@@ -80,18 +40,27 @@ class OurWorker:
         url: str,
         body: str,
         slots: int,
-        mails: int = 1,
+        mails: int,
+        bodies: str,
+        client: str,
         redis: str | None = None,
         keys: bool = True,
     ) -> Mapping[str, Any]:
-        """Get ready to work. The body is rendered here, whatever others are given."""
+        """Get ready to work. Where bodies are not rendered here, the rest of a worker's way is the real one."""
         observe.configure_logging()
         settings = Settings(
             database_url=database, redis_url=redis, mock_url=url, worker_concurrency=slots, batch_max=mails
         )
-        self._provider = AtOnce(self._count, keys=keys) if job == "noop" else way_out(settings)
+        if bodies == "rendered":
+            self._provider = way_out(settings)
+        elif job == "noop":
+            self._provider = AtOnce(self._count, keys=keys)
+        else:
+            self._provider = ReadyMade(BareClient(client, url, body, slots))
         runtime = await self._resources.enter_async_context(open_runtime(settings, "worker"))
         self._worker = Worker(runtime, self._provider, self._stop)
+        if bodies != "rendered":
+            self._worker.deliverer = Unrendered(runtime, self._provider, self._worker.breaker)
         return {}
 
     async def work(self, batch: int, slots: int) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
+import json
 import platform
 from collections.abc import Mapping
 from datetime import timedelta
@@ -14,6 +15,7 @@ from pgqueuer import PgQueuer
 from pgqueuer.db import AsyncpgDriver, AsyncpgPoolDriver
 from pgqueuer.queries import Queries
 
+from notifier.proof.bench.peers.letter import Letter
 from notifier.proof.bench.peers.over_http import Poster
 from notifier.proof.bench.peers.talk import Count, each_of, talk
 
@@ -48,26 +50,40 @@ class OnPgQueuer:
             queries = Queries(AsyncpgPoolDriver(pool))
             return await each_of(number, callers, lambda index: queries.enqueue(["mail"], [b"%d" % index], [0]))
 
-    async def fill(self, database: str, number: int) -> Mapping[str, Any]:
-        """Put a backlog in."""
+    async def fill(self, database: str, number: int, data: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        """Put a backlog in; with what a template asks for where each job is to render its mail."""
         conn = await asyncpg.connect(database)
         queries = Queries.from_asyncpg_connection(conn)
         for start in range(0, number, FILL):
             many = range(start, min(start + FILL, number))
-            await queries.enqueue(["mail"] * len(many), [b"%d" % index for index in many], [0] * len(many))
+            payloads = [_payload(index, data) for index in many]
+            await queries.enqueue(["mail"] * len(many), payloads, [0] * len(many))
         await conn.close()
         return {}
 
-    async def open(self, database: str, job: str, url: str, body: str, slots: int) -> Mapping[str, Any]:
-        """Get ready to work."""
+    async def open(
+        self,
+        database: str,
+        job: str,
+        url: str,
+        body: str,
+        slots: int,
+        template: Mapping[str, str] | None = None,
+    ) -> Mapping[str, Any]:
+        """Get ready to work: with the body as it is, or with a template that each job fills in."""
         self._conn = await asyncpg.connect(database)
         self._worker = PgQueuer(AsyncpgDriver(self._conn))
-        if job == "http":
+        if job != "noop":
             self._poster = Poster(url, body, slots)
+        letter = Letter(template) if template is not None else None
 
         async def mail(job: Any) -> None:
             if self._poster is not None:
-                await self._poster.post(job.payload.decode())
+                if letter is None:
+                    await self._poster.post(job.payload.decode())
+                else:
+                    payload = json.loads(job.payload)
+                    await self._poster.post(str(payload["n"]), body=letter.body(payload["to"], payload["data"]))
             self._count.add()
 
         self._worker.entrypoint("mail")(mail)
@@ -99,6 +115,12 @@ class OnPgQueuer:
             await self._conn.close()
             self._conn = None
         return {}
+
+
+def _payload(index: int, data: Mapping[str, Any] | None) -> bytes:
+    if data is None:
+        return b"%d" % index
+    return json.dumps({"n": index, "to": f"u{index}@example.com", "data": data}).encode()
 
 
 if __name__ == "__main__":

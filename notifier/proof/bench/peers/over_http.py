@@ -1,4 +1,4 @@
-"""The job that is one POST: the same request, by the same client library, for every side."""
+"""The job that is one POST through aiohttp's session: the same request for every side."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import aiohttp
 
 
 class Poster:
-    """Posts ready bytes under a key, and fails loudly when they are not taken."""
+    """Posts bytes under a key, and fails loudly when they are not taken. `body`: what is ready for every call."""
 
     def __init__(self, url: str, body: str, connections: int) -> None:
-        self._url = url + "/emails"
+        self._url = url
         self._body = body.encode()
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
 
-    async def post(self, key: str) -> None:
-        """Make one call, in the loop of the first one."""
-        async with self._open().post(self._url, data=self._body, headers={"Idempotency-Key": key}) as response:
-            await response.read()
+    async def post(self, key: str, path: str = "/emails", body: bytes | None = None) -> bytes:
+        """Make one call, in the loop of the first one; gives the answer."""
+        data = self._body if body is None else body
+        async with self._open().post(self._url + path, data=data, headers={"Idempotency-Key": key}) as response:
+            answer = await response.read()
             if response.status != 200:
                 raise RuntimeError(f"the receiver answered {response.status}")
+            return answer
 
     async def close(self) -> None:
         """Let go of the connections."""

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
+from notifier.domain.message import Template
+from notifier.journeys import load_journeys, load_templates
 from notifier.proof.bench.filling import fill_owed
 from notifier.proof.bench.meters import memory_mb
+from notifier.proof.bench.own.bare import DATA
 from notifier.proof.bench.plan import Bench
 from notifier.proof.bench.processes import Broken, Talking
 from notifier.proof.bench.sides import OURS, Drain, Side
+from notifier.settings import Settings
 
 WITHIN_S = 120.0
 LOOK_S = 0.05
@@ -57,13 +62,18 @@ async def price_of_guards(bench: Bench) -> None:
 async def _drain_all(bench: Bench, job: str) -> None:
     for workers in bench.wish.workers:
         for round_number in range(1, bench.wish.rounds + 1):
-            for side in bench.wish.sides:
-                drain = {"noop": side.noop, "http": side.http, "batches": side.batches}[job]
-                if drain is not None:
-                    if bench.wish.slots and job == "http" and side.kind != "peer":
-                        drain = replace(drain, slots=bench.wish.slots)
-                    bench.stage.say(f"drain, {job}, {_setting(workers)}: {side.title}, round {round_number}")
-                    await _drain(bench, side, drain, job, workers, round_number)
+            for side, drain in _in_turns(bench.wish.sides, job):
+                chosen = drain
+                if bench.wish.slots and job == "http" and side.kind != "peer":
+                    chosen = replace(drain, slots=bench.wish.slots)
+                bench.stage.say(f"drain, {job}, {_setting(workers)}: {side.title}, {chosen.way}, round {round_number}")
+                await _drain(bench, side, chosen, job, workers, round_number)
+
+
+def _in_turns(sides: Sequence[Side], job: str) -> list[tuple[Side, Drain]]:
+    """Every side's first way, then every side's second, and so on."""
+    ways = [[(side, drain) for drain in side.drains(job)] for side in sides]
+    return [pair for turn in itertools.zip_longest(*ways) for pair in turn if pair is not None]
 
 
 def _setting(workers: int) -> str:
@@ -92,12 +102,10 @@ async def _drain(
     ):
         url = stage.url(database)
         before_s = await stage.calm()
-        await _fill(bench, side, drivers[0], database, number)
+        await _fill(bench, side, drivers[0], database, number, drain)
         await stage.receiver.ask("forget")
         for driver in drivers:
-            more: dict[str, Any] = {"redis": stage.redis_url} if side.kind == "ours" else {}
-            if side.kind != "peer":
-                more |= {"mails": drain.mails} | dict(options or {})
+            more = {**_told(bench, side, drain), **(options or {})}
             await driver.ask(
                 "open", database=url, job=job, url=stage.receiver_url, body=BODY, slots=drain.slots, **more
             )
@@ -129,15 +137,31 @@ async def _drain(
             before_s=before_s,
             costs=cost.without(looks).per(number),
             more={"memory_mb": memory},
+            way=drain.way,
         )
 
 
-async def _fill(bench: Bench, side: Side, driver: Talking, database: str, number: int) -> None:
+def _told(bench: Bench, side: Side, drain: Drain) -> dict[str, Any]:
+    """What only some drivers are told: ours and the floor how to send, a peer the template where it renders."""
+    if side.kind == "peer":
+        return {"template": asdict(our_template())} if drain.bodies == "rendered" else {}
+    told: dict[str, Any] = {"mails": drain.mails, "bodies": drain.bodies, "client": drain.client}
+    return told | ({"redis": bench.stage.redis_url} if side.kind == "ours" else {})
+
+
+def our_template() -> Template:
+    """Give the template of the mail that is owed."""
+    settings = Settings()
+    return load_templates(settings, load_journeys(settings))["onboarding"]
+
+
+async def _fill(bench: Bench, side: Side, driver: Talking, database: str, number: int, drain: Drain) -> None:
     if side.kind == "floor":
         return
     if side.kind == "peer":
         await driver.ask("prepare", database=bench.stage.url(database))
-        await driver.ask("fill", database=bench.stage.url(database), number=number)
+        more = {"data": DATA} if drain.bodies == "rendered" else {}
+        await driver.ask("fill", database=bench.stage.url(database), number=number, **more)
     async with bench.stage.connected(database) as conn:
         if side.kind == "ours":
             await fill_owed(conn, number)

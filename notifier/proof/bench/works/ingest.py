@@ -100,7 +100,7 @@ async def ingest_batch(bench: Bench) -> None:
 
 async def _smallest(bench: Bench, database: str, round_number: int) -> None:
     stage, number = bench.stage, bench.wish.number(BATCHES * BATCH, BATCH)
-    async with driver(stage.folder, FLOOR.enqueues) as client:
+    async with driver(stage.folder, FLOOR.enqueues, stage.python) as client:
         before_s = await stage.calm()
         before = await stage.meter.read(database, {"service": [client.pid]})
         told = await client.ask("enqueue", database=stage.url(database), number=number, callers=BATCH)
@@ -125,7 +125,7 @@ async def _http(
     stage = bench.stage
     usual = BATCHES * batch if batch else HTTP_EVENTS if clients > 1 else HTTP_EVENTS // ALONE_DIVISOR
     number, warm = bench.wish.number(usual, batch or 1), batch or WARM
-    async with driver(stage.folder, "own.client") as client:
+    async with driver(stage.folder, "own.client", stage.python) as client:
         await client.ask("events", url=at["url"], key=KEY, number=warm, callers=1, batch=batch, tag="warm")
         before_s = await stage.calm()
         before = await stage.meter.read(database, {"service": [at["pid"]], "client": [client.pid]})
@@ -150,7 +150,9 @@ async def _http(
 @contextlib.asynccontextmanager
 async def api(bench: Bench, database: str, *, redis: bool = True) -> AsyncIterator[Mapping[str, Any]]:
     """Start the real api on a database; gives its url and pid."""
-    async with service(bench.stage.folder, "api", settings_of(bench, database, redis=redis)) as note:
+    async with service(
+        bench.stage.folder, bench.stage.python, "api", settings_of(bench, database, redis=redis)
+    ) as note:
         yield note
 
 
@@ -171,6 +173,6 @@ def settings_of(bench: Bench, database: str, *, redis: bool = True) -> dict[str,
 @contextlib.asynccontextmanager
 async def bare_api(bench: Bench) -> AsyncIterator[Mapping[str, Any]]:
     """Start the handler that does nothing; gives its url and pid."""
-    async with driver(bench.stage.folder, "own.bare_api") as talking:
+    async with driver(bench.stage.folder, "own.bare_api", bench.stage.python) as talking:
         bare: Talking = talking
         yield {**(await bare.ask("hello")), "pid": bare.pid}

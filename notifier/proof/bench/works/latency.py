@@ -33,8 +33,8 @@ async def latency(bench: Bench) -> None:
             began = time.monotonic()
             at = await stack.enter_async_context(api(bench, database))
             api_start_s = time.monotonic() - began
-            await stack.enter_async_context(service(stage.folder, "worker", settings_of(bench, database)))
-            client = await stack.enter_async_context(driver(stage.folder, "own.client"))
+            await stack.enter_async_context(service(stage.folder, stage.python, "worker", settings_of(bench, database)))
+            client = await stack.enter_async_context(driver(stage.folder, "own.client", stage.python))
             stage.say(f"latency, round {round_number}: finding the capacity")
             number = bench.wish.number(BURST)
             await stage.receiver.ask("forget")
@@ -97,9 +97,12 @@ async def idle(bench: Bench) -> None:
             stage.say(f"idle {setting}, round {round_number}")
             async with (
                 stage.database(OURS.name, ours=True) as database,
-                service(stage.folder, "worker", settings_of(bench, database, redis=redis)) as worker,
+                service(stage.folder, stage.python, "worker", settings_of(bench, database, redis=redis)) as worker,
             ):
-                async with api(bench, database, redis=redis) as at, driver(stage.folder, "own.client") as client:
+                async with (
+                    api(bench, database, redis=redis) as at,
+                    driver(stage.folder, "own.client", stage.python) as client,
+                ):
                     before_s = await stage.calm()
                     sent, came = await _paced(bench, client, at["url"], IDLE_PER_S, events / IDLE_PER_S, "idle")
                 before = await stage.meter.read(database, {"service": [worker["pid"]]})

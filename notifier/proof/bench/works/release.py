@@ -57,7 +57,9 @@ async def _working(bench: Bench, *commands: str) -> AsyncIterator[str]:
     async with contextlib.AsyncExitStack() as stack:
         database = await stack.enter_async_context(bench.stage.database(OURS.name, ours=True))
         for command in (*commands, *["worker"] * WORKERS):
-            await stack.enter_async_context(service(bench.stage.folder, command, settings_of(bench, database)))
+            await stack.enter_async_context(
+                service(bench.stage.folder, bench.stage.python, command, settings_of(bench, database))
+            )
         yield database
 
 
