@@ -12,6 +12,7 @@ from uuid import UUID
 import notifier
 from notifier.domain.message import render
 from notifier.journeys import load_journeys, load_templates
+from notifier.lifecycle import collect_rarely
 from notifier.proof.bench.own.ready import BareClient
 from notifier.proof.bench.peers.talk import Count, each_of, talk
 from notifier.runtime import way_out
@@ -107,4 +108,5 @@ class Bare:
 
 
 if __name__ == "__main__":
+    collect_rarely()  # as every process of the service does
     talk(Bare())

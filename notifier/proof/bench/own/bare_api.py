@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from notifier.lifecycle import collect_rarely
 from notifier.proof.bench.peers.talk import talk
 
 ANSWER = json.dumps({"event": {"id": "evt_0", "type": "user.signed_up", "duplicate": False}, "notifications": []})
@@ -50,4 +51,5 @@ async def _post_event(request: web.Request) -> web.Response:
 
 
 if __name__ == "__main__":
+    collect_rarely()  # as every process of the service does
     talk(BareApi())

@@ -11,6 +11,7 @@ from typing import Any
 import notifier
 from notifier.domain.event import API, Event, Profile, fingerprint
 from notifier.ingest import Ingest
+from notifier.lifecycle import collect_rarely
 from notifier.proof.bench.peers.talk import each_of, talk
 from notifier.runtime import background, open_runtime
 from notifier.settings import Settings
@@ -51,4 +52,5 @@ class OurIngest:
 
 
 if __name__ == "__main__":
+    collect_rarely()  # as every process of the service does
     talk(OurIngest())

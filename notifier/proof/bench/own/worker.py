@@ -10,6 +10,7 @@ from typing import Any
 
 import notifier
 from notifier import observe
+from notifier.lifecycle import collect_rarely
 from notifier.proof.bench.own.ready import AtOnce, BareClient, ReadyMade, Unrendered
 from notifier.proof.bench.peers.talk import Count, talk
 from notifier.runtime import open_runtime, way_out
@@ -88,4 +89,5 @@ class OurWorker:
 
 
 if __name__ == "__main__":
+    collect_rarely()  # as every process of the service does
     talk(OurWorker())
