@@ -151,11 +151,21 @@ async def settle(conn: Connection, worker: str, results: Sequence[Result]) -> Se
     assert all(result.settlement.state in MOVES[State.SENDING] - {State.PENDING} for result in results)
     sent = [result for result in results if result.settlement.state is State.SENT]
     others = [result for result in results if result.settlement.state is not State.SENT]
-    ours = await _settle_sent(conn, worker, sent) if sent else Settled(frozenset(), None)
-    return Settled(ours.ids | await _write(conn, SETTLE, worker, others), ours.sent_at) if others else ours
+    ours: set[UUID] = set()
+    sent_at = None
+    if sent:
+        number, sent_at = await _settle_sent(conn, worker, sent)
+        if number == len(sent):  # nearly always, and then nobody has to say which
+            ours = {result.claim.id for result in sent}
+    if others:
+        ours |= await _write(conn, SETTLE, worker, others)
+    unknown = [result for result in results if result.claim.id not in ours]
+    if unknown:  # some were lost, or written by an earlier try whose answer was: what stands there by now tells
+        ours |= await settled_by_us(conn, worker, unknown)
+    return Settled(ours, sent_at)
 
 
-async def _settle_sent(conn: Connection, worker: str, results: Sequence[Result]) -> Settled:
+async def _settle_sent(conn: Connection, worker: str, results: Sequence[Result]) -> tuple[int, datetime | None]:
     ordered = sorted(results, key=lambda result: result.claim.id)
     assert all(result.call is not None for result in ordered)
     now = boot_clock()
@@ -170,10 +180,7 @@ async def _settle_sent(conn: Connection, worker: str, results: Sequence[Result])
         [result.call.took_s for result in ordered if result.call],
         [result.settlement.counted for result in ordered],
     )
-    # Nearly always all were ours, and nobody has to say which; else what stands there by now tells.
-    if number == len(ordered):
-        return Settled({result.claim.id for result in ordered}, sent_at)
-    return Settled(await settled_by_us(conn, worker, ordered), sent_at)
+    return number, sent_at
 
 
 RECORD = f"""

@@ -129,9 +129,8 @@ class Settler:
 
     async def _lose(self, conn: Connection, lost: Sequence[Result]) -> None:
         """Lost claims change nothing, but what they know for certain still counts."""
-        ours_after_all = await results.settled_by_us(conn, self.runtime.process_id, lost)
-        _count_lost([r for r in lost if r.claim.id not in ours_after_all], "settle")
-        certain = [r for r in lost if r.settlement.state is State.SENT and r.claim.id not in ours_after_all]
+        _count_lost(lost, "settle")
+        certain = [result for result in lost if result.settlement.state is State.SENT]
         if certain:
             await results.record(conn, self.runtime.process_id, certain)
             found = await results.late_evidence(conn, self.runtime.process_id, certain)

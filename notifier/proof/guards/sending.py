@@ -303,9 +303,9 @@ SENDING = (
         "a result that was written counted as lost, because its answer was",
         (
             Change(
-                "notifier/worker/settling.py",
-                "ours_after_all = await results.settled_by_us(conn, self.runtime.process_id, lost)",
-                "ours_after_all: set[object] = set()",
+                _RESULTS,
+                "        ours |= await settled_by_us(conn, worker, unknown)\n",
+                "        pass\n",
             ),
         ),
         (f"{_WORKER}::test_a_result_that_an_earlier_try_wrote_is_not_counted_lost",),
