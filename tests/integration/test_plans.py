@@ -49,6 +49,7 @@ BIG = (
 KINDS = ["onboarding", "followup"]
 HASHES = ["h1", "h2"]
 SOME_IDS = [UUID(int=number * 997) for number in range(1, 51)]
+BLOCKS_A_ROW = 5  # an index that is read from end to end shows here alone
 LAST_ID = UUID(int=2**128 - 1)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SOME_EVENTS = [f"e{number * 997}" for number in range(1, 51)]
@@ -292,7 +293,7 @@ async def _explain(conn: asyncpg.Connection, name: str, arguments: tuple[Any, ..
     if name.startswith(("page", "invariant")):
         await conn.execute(notifications.WALK_IN_ORDER)
     try:
-        found = await conn.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {call}")
+        found = await conn.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON, TIMING OFF) {call}")
     finally:
         await conn.execute("ROLLBACK")
     plan: dict[str, Any] = json.loads(found)[0]
@@ -342,6 +343,8 @@ async def _faults(conn: asyncpg.Connection, when: str) -> list[str]:
         read_whole = {n["Relation Name"] for n in _nodes(plan) if n["Node Type"] == "Seq Scan"} - set(SMALL)
         if read_whole:
             found.append(f"{name}, {when}: sequential scan of {', '.join(sorted(read_whole))}")
+        if (blocks := plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]) > BLOCKS_A_ROW * limit:
+            found.append(f"{name}, {when}: reads {blocks} blocks: an index from end to end?")
         if (looked_at := _rows_looked_at(plan)) > limit:
             found.append(f"{name}, {when}: looks at {looked_at:.0f} rows, at most {limit}: {json.dumps(plan)[:2000]}")
     return found

@@ -8,7 +8,7 @@ import pytest
 
 from notifier.proof.bench.figures import Measured, NotComparable, compare, percentile, summarize, to_document
 from notifier.proof.bench.goals import judge
-from notifier.proof.bench.picture import curves
+from notifier.proof.bench.picture import bars, curves
 
 RUN = {"run": "r1", "date": "2026-11-30T02:00:00+00:00"}
 
@@ -147,3 +147,13 @@ def test_growth_is_the_largest_against_the_smallest_and_draws_a_curve() -> None:
     [ratio] = judge(summarize(measured))
     assert (ratio.title, ratio.found, ratio.is_met) == ("claim, 1,000,000 rows against 10,000 rows, p50", 2.5, False)
     assert curves(to_document(RUN, measured)) == {"claim": [(10_000, 2.0, 4.0), (1_000_000, 5.0, 10.0)]}
+
+
+def test_drains_of_one_worker_draw_bars_fastest_first() -> None:
+    measured = [
+        a_measurement("pgqueuer", way="one a call", seconds=2.0),
+        a_measurement("ours", way="100 a call", seconds=1.0),
+        a_measurement("ours", setting="2 workers", way="100 a call", seconds=0.5),
+    ]
+    found = bars(to_document(RUN, measured))
+    assert found == {"drain_noop": [("notifier: 100 a call", 1_000.0), ("PgQueuer: one a call", 500.0)]}

@@ -22,7 +22,7 @@ from notifier.proof.bench.figures import NotComparable, compare, summarize, to_d
 from notifier.proof.bench.goals import judge
 from notifier.proof.bench.machine import new_run
 from notifier.proof.bench.plan import Wish
-from notifier.proof.bench.processes import Broken
+from notifier.proof.bench.processes import SOURCE, Broken
 from notifier.proof.bench.report import show
 from notifier.proof.bench.run import WORKS, run
 from notifier.proof.bench.sides import BY_NAME
@@ -31,6 +31,7 @@ from notifier.supervisor.conductor import Signals
 
 EXIT_BY_SIGNAL = 128
 QUICK_SCALE = 0.05
+PAGE = SOURCE / "docs" / "performance.md"
 WIDTH = 160  # of a table in a file
 GROWTH = (10_000, 1_000_000)
 QUICK_GROWTH = (500, 2_000)
@@ -86,6 +87,15 @@ def bench(
         tuple[Path, Path] | None,
         typer.Option("--compare", metavar="FILE FILE", help="Instead: ratios between two files of one run."),
     ] = None,
+    published: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--publish",
+            metavar="FILE",
+            help="Instead: put what --json wrote into the page, tables and pictures (needs matplotlib); repeatable.",
+        ),
+    ] = None,
+    page: Annotated[Path, typer.Option(metavar="FILE", help="The page for --publish.")] = PAGE,
 ) -> None:
     """Measure this service beside other Postgres queues and beside the floor, in one run on this machine.
 
@@ -102,6 +112,9 @@ def bench(
     console, errors = Console(width=None if sys.stdout.isatty() else WIDTH), Console(stderr=True)
     if compared is not None:
         _compare(console, *compared)
+        return
+    if published:
+        _publish(console, page, published)
         return
     for option, path in (("--json", json),):
         if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
@@ -179,14 +192,23 @@ def _numbers(text: str, option: str) -> list[int]:
 
 
 def _compare(console: Console, left: Path, right: Path) -> None:
-    documents = []
-    for path in (left, right):
-        try:
-            documents.append(json_text.loads(path.read_text("utf-8")))
-        except (OSError, ValueError) as error:
-            raise NotComparable(f"{path} cannot be read: {error}") from None
-    for work, a, b, ratio in compare(*documents):
+    for work, a, b, ratio in compare(_read(left), _read(right)):
         console.print(f"{work}: {a} is {ratio:.2f} × {b}", highlight=False)
+
+
+def _publish(console: Console, page: Path, files: Sequence[Path]) -> None:
+    from notifier.proof.bench.page import fill  # matplotlib takes a second to load
+
+    for path in fill(page, [_read(file) for file in files]):
+        console.print(f"written: {path}", highlight=False)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        document: Mapping[str, Any] = json_text.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise NotComparable(f"{path} cannot be read: {error}") from None
+    return document
 
 
 if __name__ == "__main__":

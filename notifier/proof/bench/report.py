@@ -1,8 +1,9 @@
-"""What was found, as tables on a screen."""
+"""What was found, in words: as tables on a screen here, and for whoever writes them elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
@@ -39,8 +40,8 @@ NOTES = (
 def show(console: Console, bench: Bench, versions: Mapping[str, str]) -> None:
     """Print everything."""
     summaries = summarize(bench.measured)
-    for work in dict.fromkeys(summary.work for summary in summaries):
-        console.print(_table(work, [summary for summary in summaries if summary.work == work]))
+    for grid in grids(summaries):
+        console.print(_table(grid))
     if (ratios := judge(summaries)) and not bench.wish.quick:  # what is small says nothing about speed
         console.print(_goals(ratios))
     for what in bench.skipped:
@@ -54,30 +55,50 @@ def title_of(work: str) -> str:
     return TITLES.get(work) or f"Growth: {work.removeprefix('growth_')}"
 
 
-def _table(work: str, summaries: Sequence[Summary]) -> Table:
-    table = Table(title=title_of(work), title_justify="left")
-    table.add_column("setting", no_wrap=True)
-    table.add_column("side", no_wrap=True)
-    if ways := any(summary.way for summary in summaries):
-        table.add_column("how", overflow="fold")
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """One work's figures as words: heads, and rows with the side they are of. The first `words` columns are names."""
+
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[str]]]
+    words: int
+
+
+def grids(summaries: Sequence[Summary]) -> list[Grid]:
+    """Give one for each work, in the order they were measured."""
+    works = dict.fromkeys(summary.work for summary in summaries)
+    return [_grid(work, [summary for summary in summaries if summary.work == work]) for work in works]
+
+
+def _grid(work: str, summaries: Sequence[Summary]) -> Grid:
     more = list(dict.fromkeys(name for summary in summaries for name in summary.more))
     who = list(dict.fromkeys(name for summary in summaries for name in summary.cpu_us))
     costs = any(summary.wal_bytes is not None for summary in summaries)
-    for head in ("per s", *(f"{name} µs" for name in who), *(("WAL B", "FPI B", "commits", "stmts") if costs else ())):
-        table.add_column(head, justify="right", no_wrap=True)
-    for name in more:
-        table.add_column(_head(name), justify="right", no_wrap=True)
-    table.add_column("loop ms", justify="right", no_wrap=True)
+    names = ["setting", "side", *(["how"] if any(summary.way for summary in summaries) else [])]
+    heads = [*names, "per s", *(f"{name} µs" for name in who)]
+    heads += ["WAL B", "FPI B", "commits", "stmts"] if costs else []
+    heads += [*map(_head, more), "loop ms"]
+    rows = []
     for summary in summaries:
-        side = BY_NAME[summary.side].title
-        cells = [summary.setting, side, *([summary.way] if ways else ()), _number(summary.rate)]
-        cells += [_number(summary.cpu_us.get(name)) for name in who]
+        cells = [summary.setting, BY_NAME[summary.side].title, summary.way][: len(names)]
+        cells += [_number(summary.rate), *(_number(summary.cpu_us.get(name)) for name in who)]
         if costs:
-            cells += [_number(summary.wal_bytes), _number(summary.fpi_bytes)]
-            cells += [_number(summary.commits), _number(summary.statements)]
+            spent = (summary.wal_bytes, summary.fpi_bytes, summary.commits, summary.statements)
+            cells += [_number(value) for value in spent]
         cells += [_number(_scaled(name, summary.more.get(name))) for name in more]
         cells.append(f"{summary.calibration_s * 1e3:.1f}{'!' if summary.noisy else ''}")
-        table.add_row(*cells, style="bold" if side == BY_NAME["ours"].title else "")
+        rows.append((summary.side, cells))
+    return Grid(title_of(work), heads, rows, len(names))
+
+
+def _table(grid: Grid) -> Table:
+    table = Table(title=grid.title, title_justify="left")
+    for index, head in enumerate(grid.heads):
+        folds = head == "how"
+        table.add_column(head, justify="left" if index < grid.words else "right", no_wrap=not folds, overflow="fold")
+    for side, cells in grid.rows:
+        table.add_row(*cells, style="bold" if side == "ours" else "")
     return table
 
 
@@ -105,15 +126,19 @@ def _number(value: float | None) -> str:
     return f"{value:.3g}" if abs(value) < 10 else f"{value:.1f}"
 
 
+def told(ratio: Ratio) -> tuple[str, str, str, str]:
+    """A goal as words: what it is, what was found, the goal, and whether that meets it."""
+    sign = "≥" if ratio.at_least else "≤"
+    found, goal = (f"{_number(value)} {ratio.unit}".strip() for value in (ratio.found, ratio.goal))
+    return ratio.title, found, f"{sign} {goal}", "met" if ratio.is_met else "not met"
+
+
 def _goals(ratios: Sequence[Ratio]) -> Table:
     table = Table(title="What this service is held to, in this run", title_justify="left")
     table.add_column("ratio")
     for head in ("found", "goal", ""):
         table.add_column(head, justify="right")
     for ratio in ratios:
-        sign = "≥" if ratio.at_least else "≤"
-        word = Text("met", style="green") if ratio.is_met else Text("not met", style="bold red")
-        table.add_row(
-            ratio.title, f"{_number(ratio.found)} {ratio.unit}", f"{sign} {_number(ratio.goal)} {ratio.unit}", word
-        )
+        *cells, word = told(ratio)
+        table.add_row(*cells, Text(word, style="green" if ratio.is_met else "bold red"))
     return table
