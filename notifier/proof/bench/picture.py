@@ -76,7 +76,7 @@ def _draw_bars(document: Mapping[str, Any], directory: Path, suffix: str) -> Ite
         axes.set_xticks([])  # each bar says its number
         axes.margins(x=0.12)
         axes.invert_yaxis()
-        axes.set_title(f"{DRAINS[work]}, one worker: mails a second", color=INK, fontsize=10)
+        figure.suptitle(f"{DRAINS[work]}: mails a second, one worker", color=INK, fontsize=10)
         yield _saved(figure, directory / f"{work.replace('_', '-')}{suffix}.png")
 
 
