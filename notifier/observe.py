@@ -36,7 +36,7 @@ REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
 
 REASONS_MAX = 50
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800, 7_200, 43_200, 259_200)
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800, 7_200, 43_200, 259_200)
 
 
 def _counter(name: str, text: str, *labels: str) -> Counter:
@@ -48,18 +48,18 @@ class Spread(Collector):
 
     def __init__(self, name: str, text: str) -> None:
         self._name, self._text = name, text
-        self._counts = [0] * (len(_SECONDS) + 1)
+        self._counts = [0] * (len(SECONDS) + 1)
         self._sum = 0.0
 
     def observe_all(self, seconds: Iterable[float]) -> None:
         """Add values; one below zero, as two clocks may make it, counts as zero."""
         for value in seconds:
-            self._counts[bisect_left(_SECONDS, value)] += 1
+            self._counts[bisect_left(SECONDS, value)] += 1
             self._sum += max(0.0, value)
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         """Give what the registry shows."""
-        bounds = [*(str(float(bound)) for bound in _SECONDS), "+Inf"]
+        bounds = [*(str(float(bound)) for bound in SECONDS), "+Inf"]
         buckets = list(zip(bounds, accumulate(self._counts), strict=True))
         yield HistogramMetricFamily(self._name, self._text, buckets=buckets, sum_value=self._sum)
 
@@ -71,7 +71,7 @@ def _spread(name: str, text: str) -> Spread:
 
 
 def _histogram(name: str, text: str, *labels: str) -> Histogram:
-    return Histogram(name, text, labels, buckets=_SECONDS, registry=REGISTRY)
+    return Histogram(name, text, labels, buckets=SECONDS, registry=REGISTRY)
 
 
 EVENTS = _counter("notifier_events_total", "Events by type and what became of them", "type", "outcome")

@@ -48,7 +48,7 @@ async def test_mails_calls_and_keys_are_counted_apart(
         writer.write(whole[start : start + 7])
         for _ in range(3):
             await asyncio.sleep(0)  # let the other end read it
-    assert len((await answered(reader))["data"]) == 3  # type: ignore[index]
+    assert len((await answered(reader))["data"]) == 3  # type: ignore[index] - JSON, whose form is what is tested
     count = await made.count()
     assert (count["done"], count["calls"], count["keys"]) == (5, 3, 2)
     assert set((await made.users())["users"]) == {"u1", "u2"}
