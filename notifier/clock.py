@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # Linux counts sleep of the machine as well
 
-
-def boot_clock() -> float:
-    """Seconds that go on while the process is stopped or the machine sleeps."""
-    return time.clock_gettime(_CLOCK)
+boot_clock = partial(time.clock_gettime, _CLOCK)
+"""Seconds that go on while the process is stopped or the machine sleeps."""

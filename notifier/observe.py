@@ -12,6 +12,7 @@ import sys
 import traceback
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import accumulate
 from typing import Any, TextIO, cast
 
@@ -79,7 +80,7 @@ NOTIFICATIONS = Gauge("notifier_notifications", "Open notifications, exact", ["s
 SETTLED = _counter("notifier_settled_total", "Notifications closed by this process", "state", "reason")
 OLDEST_PENDING = Gauge("notifier_oldest_pending_seconds", "How long the oldest is due", registry=None)
 ATTEMPTS = _counter("notifier_attempts_total", "Finished calls of the provider", "provider", "outcome")
-PROVIDER_SECONDS = _histogram("notifier_provider_seconds", "One call of the provider")
+PROVIDER_SECONDS = _spread("notifier_provider_seconds", "One call of the provider")
 EVENT_TO_SENT = _spread("notifier_event_to_sent_seconds", "From the decision to sent, real time")
 DUE_LATENESS = _spread("notifier_due_lateness_seconds", "From due_at to the claim, business time")
 STALE_SETTLES = _counter("notifier_stale_settles_total", "Settles refused because the claim had been lost")
@@ -114,6 +115,12 @@ def expose(gauges: Iterable[Gauge]) -> None:
 
 
 _exposed: set[Gauge] = set()
+
+
+@cache
+def attempts(provider: str, outcome: str) -> Counter:
+    """Give the counter of one sort of calls; to look it up costs more than to count."""
+    return ATTEMPTS.labels(provider, outcome)
 
 
 def count_settled(state: str, reason: str | None, number: int = 1) -> None:

@@ -124,6 +124,13 @@ def safe_repeat_until(
     return doubt_since + window - margin
 
 
+def sent(outcome: Accepted | Duplicate) -> Settlement:
+    """What follows where the provider has taken the mail, now or before; nothing else is asked then."""
+    return Settlement(
+        State.SENT, None, False, "accepted" if isinstance(outcome, Accepted) else "duplicate", outcome.message_id
+    )
+
+
 def settle(
     outcome: Outcome,
     *,
@@ -144,10 +151,8 @@ def settle(
     given_up = State.UNCERTAIN if doubt else State.FAILED  # once in doubt, "failed" would be a guess
     delay = policy.delay(attempt + waits, jitter)
     match outcome:
-        case Accepted(message_id):
-            return Settlement(State.SENT, None, False, "accepted", message_id)
-        case Duplicate(message_id):
-            return Settlement(State.SENT, None, False, "duplicate", message_id)
+        case Accepted() | Duplicate():
+            return sent(outcome)
         case Rejected(reason):
             return Settlement(given_up, reason, doubt)
         case BodyMismatch():  # something was taken under the key, but not these bytes

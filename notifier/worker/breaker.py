@@ -49,12 +49,12 @@ class Breaker:
             observe.log().warning("breaker_opened", failures=self.failures)
 
     def _close(self) -> None:
-        if self.is_open:
-            observe.log().info("breaker_closed")
         self.failures = 0
-        self.is_open = False
-        self._wait_s = PROBE_FIRST_S
-        observe.BREAKER_OPEN.set(0)
+        if self.is_open:
+            self.is_open = False
+            self._wait_s = PROBE_FIRST_S
+            observe.BREAKER_OPEN.set(0)
+            observe.log().info("breaker_closed")
 
 
 def is_definite(outcome: Outcome) -> bool:

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from typing import NamedTuple, assert_never
+from typing import NamedTuple, assert_never, cast
 
 from notifier import observe
 from notifier.clock import boot_clock
 from notifier.domain.journey import cancel_reason, template_values
 from notifier.domain.message import Template, TemplateBroken, render
-from notifier.domain.notification import Settlement, State, may_repeat, settle, stopped_by_rule
+from notifier.domain.notification import Settlement, State, may_repeat, sent, settle, stopped_by_rule
 from notifier.domain.provider_key import provider_key
 from notifier.domain.restore import REASON_RESTORED
 from notifier.domain.retry import RetryPolicy
@@ -68,11 +68,13 @@ class Deliverer:
     stopping: bool = False
     policy: RetryPolicy = field(init=False)
     _known: dict[str, Template] = field(init=False)
+    _as_decider: str = field(init=False)
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
         """Read the retry policy and our own templates once."""
         self._known = {template.hash: template for template in self.runtime.templates.values()}
+        self._as_decider = f"worker:{self.runtime.process_id}"
         settings = self.runtime.settings
         self.policy = RetryPolicy(
             first_s=settings.backoff_first_s,
@@ -279,14 +281,19 @@ class Deliverer:
         await reach(Point.WORKER_AFTER_SEND)
         name = outcome_name(outcomes[0])
         self.breaker.note(outcomes[0], time.monotonic())
-        observe.ATTEMPTS.labels(self.provider.traits.name, name).inc(len(group))
-        observe.PROVIDER_SECONDS.observe(ended - began)
+        observe.attempts(self.provider.traits.name, name).inc(len(group))
+        observe.PROVIDER_SECONDS.observe_all((ended - began,))
         return self._read(group, outcomes, began=began, took_s=ended - began)
 
     def _read(self, group: Sequence[Held], outcomes: Sequence[Outcome], *, began: float, took_s: float) -> list[Result]:
         """What the outcomes of one call mean. Claims of one batch share their fate, so they are judged by the worst."""
         claims = [held.claim for held in group]
         first, name = outcomes[0], outcome_name(outcomes[0])
+        if isinstance(first, (Accepted, Duplicate)):
+            return [
+                self._result(claim, sent(outcome), Call(name, None, outcome.message_id, began, took_s))
+                for claim, outcome in zip(claims, cast("Sequence[Accepted | Duplicate]", outcomes), strict=True)
+            ]
         settlement = settle(
             first,
             policy=self.policy,
@@ -298,22 +305,14 @@ class Deliverer:
             jitter=random.random(),
             probe=group[0].probe,
         )
-        call = Call(name, getattr(first, "reason", None), settlement.message_id, began, took_s)
-        results = []
-        for claim, outcome in zip(claims, outcomes, strict=True):
-            message_id = getattr(outcome, "message_id", None)
-            if message_id != call.message_id:  # all else is of the call, and so of all
-                call = call._replace(message_id=message_id)
-                settlement = settlement._replace(message_id=message_id)
-            results.append(self._result(claim, settlement, call))
-        return results
+        call = Call(name, first.reason, None, began, took_s)
+        return [self._result(claim, settlement, call) for claim in claims]
 
     def _claimed_at(self, held: Held) -> float:
         return held.until - self.runtime.settings.claim_ttl_s
 
     def _result(self, claim: Claim, settlement: Settlement, call: Call | None) -> Result:
-        decided_by = f"worker:{self.runtime.process_id}" if call else f"rule:{settlement.reason}"
-        return Result(claim, settlement, call, decided_by)
+        return Result(claim, settlement, call, self._as_decider if call else f"rule:{settlement.reason}")
 
 
 def _alone(result: Result) -> Result:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -114,10 +114,10 @@ class Settler:
             if closed:
                 ours = await results.settle(conn, self.runtime.process_id, closed)
                 written |= ours.ids
-                lost = [result for result in closed if result.claim.id not in ours.ids]
-                if lost:
-                    await self._lose(conn, lost)
-                _count([result for result in closed if result.claim.id in ours.ids], ours.sent_at)
+                if len(ours.ids) < len(closed):
+                    await self._lose(conn, [result for result in closed if result.claim.id not in ours.ids])
+                    closed = [result for result in closed if result.claim.id in ours.ids]
+                _count(closed, ours.sent_at)
             if back:
                 before = await results.recorded(conn, self.runtime.process_id, back) if again else set()
                 returned = before | await results.put_back(conn, self.runtime.process_id, back)
@@ -140,15 +140,16 @@ class Settler:
 
 
 def _count(settled: Sequence[Result], sent_at: datetime | None) -> None:
-    for (state, reason), number in Counter((r.settlement.state, r.settlement.reason) for r in settled).items():
-        observe.count_settled(state.value, reason, number)
     sent = [result for result in settled if result.settlement.state is State.SENT]
+    if sent:
+        observe.count_settled("sent", None, len(sent))
     if sent_at is not None:
-        observe.EVENT_TO_SENT.observe_all((sent_at - result.claim.taken_at).total_seconds() for result in sent)
+        observe.EVENT_TO_SENT.observe_all([(sent_at - result.claim.taken_at).total_seconds() for result in sent])
     if len(sent) == len(settled):
         return
     for result in settled:
         if result.settlement.state is not State.SENT:
+            observe.count_settled(result.settlement.state.value, result.settlement.reason)
             _log().warning(
                 "settled",
                 notification=str(result.claim.id),
