@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ from notifier.worker.resume import Resume
 from notifier.worker.settling import Settler
 from providers.base import Provider
 
+WORTH_A_CLAIM = 8  # while mails are in hand, a claim waits until this part of the slots is free
 DRAIN_SETTLE_S = 5.0  # after the calls have ended, how long the last results may take to be written
 
 
@@ -40,6 +42,7 @@ class Worker:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _looked_at: float = 0.0
+    _claimed_at: float = 0.0
     _left_over: bool = False  # the last claim may have left something for want of slots
     _resume: Resume = field(default_factory=Resume)
     _calls: asyncio.Semaphore = field(init=False)
@@ -76,29 +79,39 @@ class Worker:
 
     @property
     def slots(self) -> int:
-        """How many claims may be in hand: so many calls, each with all the mails it takes."""
+        """How many mails may be in calls: so many calls, each with all it takes."""
         return self.runtime.settings.slots * self.batch_max
 
     @property
     def _free(self) -> int:
-        """How many more claims may be taken. A call counts as one, however few mails go in it."""
+        """How many more claims may be taken. A call counts as one, however few mails go in it, and until it has ended.
+
+        What has ended and is not written yet takes no slot, so that writing and claiming overlap with the calls; but
+        while the database does not write, there are never more in hand than twice as many.
+        """
         calls = max(0, self.runtime.settings.slots - len(self._tasks))
-        return min(self.slots - len(self._held), calls * self.batch_max)
+        return min(2 * self.slots - len(self._held), calls * self.batch_max)
+
+    @property
+    def _is_enough(self) -> bool:
+        """Whether so many slots are free that a claim is worth it; a few wait for others, but never without any."""
+        return self._free >= max(self.batch_max, self.slots // WORTH_A_CLAIM) or not self._held
 
     async def run(self) -> None:
         """Work until told to stop, then drain."""
-        async with background(self.settler.run(), self._renew(), self.runtime.wakeup.listen(self._wake.set)):
-            stopping = asyncio.create_task(self.stop.wait())
-            try:
-                asked = True
-                while not self.stop.is_set():
-                    asked = await self._claim_once(asked) or await self._sleep(stopping)
-            finally:
-                stopping.cancel()
+        listening = self.runtime.wakeup.listen(self._wake.set)
+        async with background(self.settler.run(), self._renew(), listening, self._wake_to_stop()):
+            asked = True
+            while not self.stop.is_set():
+                asked = await self._claim_once(asked) or await self._sleep()
             await self._drain()
 
-    async def _sleep(self, stopping: asyncio.Task[bool]) -> bool:
-        """Wait for a nudge, a free slot with work left, the next probe, or the poll interval.
+    async def _wake_to_stop(self) -> None:
+        await self.stop.wait()
+        self._wake.set()
+
+    async def _sleep(self) -> bool:
+        """Wait for a nudge, free slots with work left, the next probe, or the poll interval.
 
         Returns whether there is a reason to claim; after a mere interval the look will tell.
         """
@@ -106,11 +119,9 @@ class Worker:
         probe_in_s = self.breaker.probe_at - time.monotonic()
         if self.breaker.is_open and probe_in_s > 0:  # once it is due and found nothing to ask with, polling is enough
             wait_s = min(wait_s, probe_in_s)
-        waking = asyncio.create_task(self._wake.wait())
-        try:
-            await asyncio.wait({waking, stopping}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waking.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._wake.wait()
         asked = self._wake.is_set() or self.breaker.is_open
         self._wake.clear()
         return asked
@@ -119,12 +130,14 @@ class Worker:
         """Claim what the slots allow and start delivering. Returns whether there is likely more to claim now."""
         free = self._free
         limit = min(self.breaker.allowance(free, time.monotonic()), deliveries.CLAIM_MAX)
-        if limit <= 0 or (free < self.batch_max and self._held):  # a full batch is worth waiting for
+        waited = time.monotonic() - self._claimed_at >= self.runtime.settings.poll_s
+        if limit <= 0 or not (self._is_enough or waited):
             self._left_over = self._left_over or asked
             return False
         probe = self.breaker.is_open
         if probe and any(held.probe for held in self._held.values()):
             return False  # one asks already
+        self._claimed_at = time.monotonic()
         try:
             self._left_over = await self._claim(limit, asked=asked, probe=probe)
         except (*RETRYABLE, *UNAVAILABLE) as error:
@@ -218,7 +231,15 @@ class Worker:
     def _start(self, group: Sequence[Held]) -> None:
         task = asyncio.create_task(self._deliver(group))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._wake_for_more()
+
+    def _wake_for_more(self) -> None:
+        if self._left_over and self._is_enough:
+            self._wake.set()
 
     async def _deliver(self, group: Sequence[Held]) -> None:
         try:
@@ -248,8 +269,7 @@ class Worker:
             if held is not None and held.claim.generation == claim.generation:  # not a newer claim of the same row
                 del self._held[claim.id]
         observe.IN_HAND.set(len(self._held))
-        if self._left_over:
-            self._wake.set()
+        self._wake_for_more()
 
     async def _renew(self) -> None:
         """Keep the leases of claims that have been in hand for more than a third of their time, no longer."""
