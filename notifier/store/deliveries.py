@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 
 from notifier.store.database import Connection, Row
 
-CLAIM_MAX = 500  # rows that one claim takes at most
+CLAIM_MAX = 1_000  # rows that one claim takes at most
 _BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 
 
@@ -137,7 +137,7 @@ CLAIM = f"""
                            AND x.next_attempt_at <= notifier.now() AND x.next_attempt_at >= k.since
                            AND x.batch_id IS NULL
                          ORDER BY x.next_attempt_at, x.id
-                         LIMIT 500                 -- literal: a parameter turns the plan into a full scan
+                         LIMIT {CLAIM_MAX}         -- literal: a parameter turns the plan into a full scan
                            FOR UPDATE SKIP LOCKED) AS r
          WHERE {_NOT_HELD} AND {_KIND_NOT_HELD.format(kind="k.kind")}
          LIMIT $8),

@@ -20,7 +20,7 @@ from notifier.store.database import RETRYABLE, UNAVAILABLE, Connection
 from notifier.store.deliveries import Claim
 from notifier.store.results import Result
 
-BATCH_MAX = 500
+BATCH_MAX = 1_000
 RETRY_FIRST_S = 0.1
 RETRY_MAX_S = 2.0
 
