@@ -10,10 +10,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
-from notifier.store.database import Connection, Row
+from notifier.store.database import Connection
 
 CLAIM_MAX = 1_000  # rows that one claim takes at most
 _BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
@@ -36,8 +36,7 @@ class Claimant:
         assert self.batch_max == 1 or self.has_keys
 
 
-@dataclass(slots=True)  # not frozen: that costs a mail more than all that is done with its claim in memory
-class Claim:
+class Claim(NamedTuple):
     """One notification in our hands. Durations are seconds on the database's real clock, at the claim.
 
     The fields stand as the statements below give them.
@@ -64,7 +63,13 @@ class Claim:
     restored: bool
     called_off_by: str | None  # type of the event that stops it; looked for only where a restore put it in doubt
     taken_at: datetime  # real time of the decision
-    data: dict[str, Any]
+    data_text: str  # JSON, read where it is needed
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the decision kept for the template."""
+        data: dict[str, Any] = json.loads(self.data_text)
+        return data
 
     @property
     def in_doubt(self) -> bool:
@@ -173,7 +178,7 @@ async def claim(
     names = [uuid4() for _ in range(min(limit, CLAIM_MAX) // size + len(kinds))] if size > 1 else None
     arguments = (*_claim_arguments(claimant, kinds), min(limit, CLAIM_MAX), names, size)
     rows = await conn.fetch(CLAIM, *arguments, since or [_BEFORE_ALL] * len(kinds))
-    return [_claim(row) for row in rows]
+    return [Claim._make(row) for row in rows]
 
 
 EXPIRED_MAX, BATCHES_MAX = 500, 20  # as the statement has them
@@ -271,7 +276,7 @@ TAKE_OVER = f"""
 async def take_over(conn: Connection, claimant: Claimant, kinds: Sequence[str], ids: Sequence[UUID]) -> list[Claim]:
     """Claim those of `ids` whose claim is still expired; each comes in doubt if its owner may have been calling."""
     rows = await conn.fetch(TAKE_OVER, *_claim_arguments(claimant, kinds), sorted(ids))
-    return [_claim(row) for row in rows]
+    return [Claim._make(row) for row in rows]
 
 
 # A batch is claimed whole or not at all: its members were claimed in one statement, and wherever they go they go
@@ -306,7 +311,7 @@ async def take_over_batches(
 ) -> list[Claim]:
     """Claim those of `batches` that are expired or due as a whole, all their members; others are left alone."""
     rows = await conn.fetch(TAKE_OVER_BATCHES, *_claim_arguments(claimant, kinds), sorted(batches))
-    return [_claim(row) for row in rows]
+    return [Claim._make(row) for row in rows]
 
 
 def _claim_arguments(claimant: Claimant, kinds: Sequence[str]) -> tuple[Any, ...]:
@@ -319,12 +324,6 @@ def _claim_arguments(claimant: Claimant, kinds: Sequence[str]) -> tuple[Any, ...
         [claimant.templates[kind] for kind in kinds],
         f"pause:provider:{claimant.provider}",
     )
-
-
-def _claim(row: Row) -> Claim:
-    claim = Claim(*row)
-    claim.data = json.loads(row["data"]) if row["data"] != "{}" else {}
-    return claim
 
 
 BEGIN_CALL = """

@@ -22,7 +22,6 @@ class Call(NamedTuple):
 
     outcome: str
     reason: str | None
-    message_id: str | None
     began: float
     took_s: float
 
@@ -148,9 +147,9 @@ async def settle(conn: Connection, worker: str, results: Sequence[Result]) -> Se
 
     The others were lost: the calls of those that were not sent are recorded, for the rest see `record`.
     """
-    assert all(result.settlement.state in MOVES[State.SENDING] - {State.PENDING} for result in results)
     sent = [result for result in results if result.settlement.state is State.SENT]
     others = [result for result in results if result.settlement.state is not State.SENT]
+    assert all(result.settlement.state in MOVES[State.SENDING] - {State.PENDING} for result in others)
     ours: set[UUID] = set()
     sent_at = None
     if sent:

@@ -289,9 +289,10 @@ class Deliverer:
         """What the outcomes of one call mean. Claims of one batch share their fate, so they are judged by the worst."""
         claims = [held.claim for held in group]
         first, name = outcomes[0], outcome_name(outcomes[0])
+        call = Call(name, getattr(first, "reason", None), began, took_s)
         if isinstance(first, (Accepted, Duplicate)):
             return [
-                self._result(claim, sent(outcome), Call(name, None, outcome.message_id, began, took_s))
+                self._result(claim, sent(outcome), call)
                 for claim, outcome in zip(claims, cast("Sequence[Accepted | Duplicate]", outcomes), strict=True)
             ]
         settlement = settle(
@@ -305,7 +306,6 @@ class Deliverer:
             jitter=random.random(),
             probe=group[0].probe,
         )
-        call = Call(name, first.reason, None, began, took_s)
         return [self._result(claim, settlement, call) for claim in claims]
 
     def _claimed_at(self, held: Held) -> float:

@@ -41,6 +41,7 @@ class Resume:
         if len(claims) < limit:
             self._points.clear()
             return
-        for claim in claims:
-            kind = claim.kind.partition("@")[0]
-            self._points[kind] = max(claim.due_again_at, self._points.get(kind, BEFORE_ALL))
+        for kind in {claim.kind for claim in claims}:
+            last = max(claim.due_again_at for claim in claims if claim.kind == kind)
+            name = kind.partition("@")[0]
+            self._points[name] = max(last, self._points.get(name, BEFORE_ALL))

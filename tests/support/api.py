@@ -127,7 +127,7 @@ class Api:
         """Write what a call led to; False when the claim had been lost."""
         call = None
         if outcome is not None:
-            call = Call(outcome, settlement.reason, settlement.message_id, began=boot_clock(), took_s=0.0)
+            call = Call(outcome, settlement.reason, began=boot_clock(), took_s=0.0)
         result = Result(claim, settlement, call, f"worker:{self.worker}")
         async with self.runtime.database.connection() as conn:
             if settlement.state is State.PENDING:

@@ -80,7 +80,7 @@ class Rig:
 
 def a_call(settlement: Settlement) -> Call:
     outcome = "accepted" if settlement.state is State.SENT else "ambiguous" if settlement.doubt else "retry_later"
-    return Call(outcome, settlement.reason, settlement.message_id, began=0.0, took_s=0.01)
+    return Call(outcome, settlement.reason, began=0.0, took_s=0.01)
 
 
 def an_event(

@@ -102,7 +102,7 @@ class Steps:
         return Claimant("bench", timedelta(seconds=30), templates, "mock", "mock:bench", has_keys=True)
 
     def _sent(self, claim: Claim) -> Result:
-        return Result(claim, SENT, Call("accepted", None, "m", began=0.0, took_s=0.001), "worker:bench")
+        return Result(claim, SENT, Call("accepted", None, began=0.0, took_s=0.001), "worker:bench")
 
 
 @contextlib.asynccontextmanager
