@@ -46,13 +46,22 @@ class Worker:
     _left_over: bool = False  # the last claim may have left something for want of slots
     _resume: Resume = field(default_factory=Resume)
     _calls: asyncio.Semaphore = field(init=False)
+    batch_max: int = field(init=False)
+    slots: int = field(init=False)
     deliverer: Deliverer = field(init=False)
     settler: Settler = field(init=False)
 
     def __post_init__(self) -> None:
-        """Tie the parts together."""
+        """Tie the parts together.
+
+        `batch_max`: how many mails go in one call. Who may only mail some addresses looks at each by itself.
+        `slots`: how many mails may be in calls: so many calls, each with all it takes.
+        """
         observe.expose(observe.OF_A_WORKER)
-        self._calls = asyncio.Semaphore(self.runtime.settings.slots)
+        settings = self.runtime.settings
+        self._calls = asyncio.Semaphore(settings.slots)
+        self.batch_max = 1 if settings.only_to is not None else min(settings.batch_max, self.provider.traits.batch_max)
+        self.slots = settings.slots * self.batch_max
         self.deliverer = Deliverer(self.runtime, self.provider, self.breaker)
         self.settler = Settler(self.runtime, self._written)
 
@@ -68,19 +77,6 @@ class Worker:
             has_keys=traits.has_keys,
             batch_max=self.batch_max,
         )
-
-    @property
-    def batch_max(self) -> int:
-        """How many mails go in one call. Who may only mail some addresses looks at each by itself."""
-        settings = self.runtime.settings
-        if settings.only_to is not None:
-            return 1
-        return min(settings.batch_max, self.provider.traits.batch_max)
-
-    @property
-    def slots(self) -> int:
-        """How many mails may be in calls: so many calls, each with all it takes."""
-        return self.runtime.settings.slots * self.batch_max
 
     @property
     def _free(self) -> int:
