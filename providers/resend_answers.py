@@ -37,12 +37,12 @@ class Answer:
 def classify(answer: Answer, now: datetime) -> Outcome:
     """Read an answer by status and error name together: 409 alone means three different things."""
     content = _content(answer.body)
+    if answer.status == 200:
+        message_id = _id(content.get("id"))
+        return Ambiguous("unreadable_answer") if message_id is None else Accepted(message_id)
     name = _code(content.get("name"))
     wait = retry_after(answer.headers, now)
     match answer.status:
-        case 200:
-            message_id = _id(content.get("id"))
-            return Ambiguous("unreadable_answer") if message_id is None else Accepted(message_id)
         case 409:
             return _conflict(name, content, wait)
         case 400 if name == "invalid_idempotency_key":
