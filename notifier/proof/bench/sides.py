@@ -59,15 +59,15 @@ class Side:
         return {"noop": self.noop, "http": self.http, "batches": self.batches}[job]
 
 
-_CALLS = Drain(number=8_000, batch=100, slots=100, bodies="ready", client="http_post")
-_LOTS = Drain(number=40_000, batch=500, slots=20, mails=100, bodies="ready", client="http_post")
+_CALLS = Drain(number=8_000, batch=100, slots=200, bodies="ready", client="http_post")
+_LOTS = Drain(number=40_000, batch=1_000, slots=40, mails=100, bodies="ready", client="http_post")
 _PGQUEUER = Drain(number=6_000, batch=100, slots=200, bodies="ready", client="session")
 OURS = Side(
     name="ours",
     title="notifier",
     kind="ours",
     module="own.worker",
-    noop=(Drain(number=60_000, batch=500, slots=20, mails=100), Drain(number=40_000, batch=500, slots=500)),
+    noop=(Drain(number=80_000, batch=1_000, slots=40, mails=100), Drain(number=40_000, batch=1_000, slots=1_000)),
     http=(replace(_CALLS, client="session"), _CALLS, replace(_CALLS, bodies="rendered")),
     left="SELECT count(*) FROM deliveries",
     enqueues="own.ingest",
