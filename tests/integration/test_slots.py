@@ -1,0 +1,119 @@
+"""How many claims a worker takes in hand, and when: with calls that end one by one, as the test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from providers.base import Accepted, Family, HandOver, Message, Outcome, Traits, Written
+from tests.support.bench import Bench, a_bench
+from tests.support.stack import until
+
+PATIENT = {"claim_ttl_s": 60, "provider_timeout_s": 20}
+
+
+@dataclass
+class Turnstile:
+    """A provider that takes mails when the test lets them through."""
+
+    traits: Traits = Traits("mock", "mock:turnstile", Family.REJECT, timedelta(days=1))
+    called: int = 0
+    _passes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+
+    async def send(
+        self,
+        message: Message,
+        key: str,
+        context: Mapping[str, str],
+        hand_over: HandOver | None = None,
+        written: Written | None = None,
+    ) -> Outcome | None:
+        if hand_over is not None and not await hand_over():
+            return None
+        self.called += 1
+        await self._passes.acquire()
+        return Accepted(key)
+
+    def let_through(self, number: int) -> None:
+        for _ in range(number):
+            self._passes.release()
+
+    async def close(self) -> None:
+        self.let_through(1_000)
+
+
+@asynccontextmanager
+async def at_a_turnstile(
+    database_url: str, folder: Path, mails: int, **settings: Any
+) -> AsyncIterator[tuple[Bench, Turnstile]]:
+    """A bench with so many mails owed, and nobody working yet."""
+    async with a_bench(database_url, folder, **PATIENT, **settings) as made:
+        turnstile = Turnstile()
+        for number in range(mails):
+            await made.rig.accept("user.signed_up", f"u{number:02}")
+        yield replace(made, provider=turnstile), turnstile
+
+
+async def claims_of(bench: Bench) -> list[int]:
+    """How many rows each claim that was ever made has taken, in their order."""
+    rows = await bench.rig.rows(
+        """
+        SELECT count(*) AS number FROM (SELECT claimed_at FROM deliveries WHERE claimed_at IS NOT NULL
+                                         UNION ALL SELECT claimed_at FROM settlements WHERE state = 'sent') AS c
+         GROUP BY claimed_at ORDER BY claimed_at
+        """
+    )
+    return [row["number"] for row in rows]
+
+
+async def test_a_free_slot_waits_for_others(database_url: str, tmp_path: Path) -> None:
+    """Of 16 slots two are an eighth; an interval of 25 s helps nobody here."""
+    async with (
+        at_a_turnstile(database_url, tmp_path, 18, worker_concurrency=16, poll_s=25) as (bench, turnstile),
+        bench.working(),
+    ):
+        await bench.until_claimed(16)
+        turnstile.let_through(1)
+        await bench.ended(1)
+        turnstile.let_through(1)
+        await bench.ended(2)
+        await bench.until_claimed(16)
+        assert await claims_of(bench) == [16, 2]
+        turnstile.let_through(16)
+        await bench.ended(18)
+
+
+async def test_but_no_longer_than_the_interval(database_url: str, tmp_path: Path) -> None:
+    async with (
+        at_a_turnstile(database_url, tmp_path, 18, worker_concurrency=16, poll_s=0.2) as (bench, turnstile),
+        bench.working(),
+    ):
+        await bench.until_claimed(16)
+        turnstile.let_through(1)
+        await bench.ended(1)
+        await bench.until_claimed(16)
+        assert await claims_of(bench) == [16, 1]
+        turnstile.let_through(17)
+        await bench.ended(18)
+
+
+async def test_what_waits_to_be_written_takes_no_slot_but_has_a_bound(database_url: str, tmp_path: Path) -> None:
+    """A lock keeps every result from being written: four more are called meanwhile, and then nobody."""
+    async with at_a_turnstile(database_url, tmp_path, 12, worker_concurrency=4, poll_s=0.1) as (bench, turnstile):
+        async with bench.working() as worker:
+            await bench.until_claimed(4)
+            async with bench.rig.database.transaction() as lock:
+                await lock.execute("SELECT FROM deliveries WHERE claimed_by IS NOT NULL FOR UPDATE")
+                turnstile.let_through(4)
+                await until(lambda: turnstile.called == 8, "four more are called")
+                turnstile.let_through(4)
+                await until(lambda: not worker._tasks, "all calls have ended")
+                assert (turnstile.called, len(worker._held), worker._free) == (8, 8, 0)
+                assert await bench.rig.value("SELECT count(*) FROM settlements") == 0
+                turnstile.let_through(4)
+            await bench.ended(12)
