@@ -124,22 +124,30 @@ class Worker:
 
     async def _claim_once(self, asked: bool) -> bool:
         """Claim what the slots allow and start delivering. Returns whether there is likely more to claim now."""
-        free = self._free
-        limit = min(self.breaker.allowance(free, time.monotonic()), deliveries.CLAIM_MAX)
-        waited = time.monotonic() - self._claimed_at >= self.runtime.settings.poll_s
-        if limit <= 0 or not (self._is_enough or waited):
+        limit = self._allowance()
+        if limit <= 0:
             self._left_over = self._left_over or asked
             return False
         probe = self.breaker.is_open
         if probe and any(held.probe for held in self._held.values()):
             return False  # one asks already
-        self._claimed_at = time.monotonic()
         try:
             self._left_over = await self._claim(limit, asked=asked, probe=probe)
         except (*RETRYABLE, *UNAVAILABLE) as error:
             observe.log().warning("claim_failed", error=type(error).__name__)
             return False
         return self._left_over and not probe and self._free > 0
+
+    def _allowance(self) -> int:
+        """How many rows a claim may take now; 0 where there is none, or too few to be worth it yet."""
+        now = time.monotonic()
+        if not self._is_enough and now - self._claimed_at < self.runtime.settings.poll_s:
+            return 0
+        return min(self.breaker.allowance(self._free, now), deliveries.CLAIM_MAX)
+
+    @property
+    def _is_look_due(self) -> bool:
+        return time.monotonic() - self._looked_at >= self.runtime.settings.poll_s
 
     async def _claim(self, limit: int, *, asked: bool, probe: bool) -> bool:
         """Take over what others left, at the poll interval; then, if there is a reason to, what is due.
@@ -148,36 +156,42 @@ class Worker:
         """
         claimant = self._claimant
         kinds = list(claimant.templates)
-        random.shuffle(kinds)  # so that a long queue of one kind does not always come first
-        claims: list[Claim] = []
-        more = False
         async with self.runtime.database.connection() as conn:
-            if time.monotonic() - self._looked_at >= self.runtime.settings.poll_s:
+            if self._is_look_due:
                 self._looked_at = time.monotonic()
                 look = await deliveries.look(conn, claimant, list(self._held))
                 asked = asked or look.is_due
-                claims += await self._take_over(conn, claimant, kinds, look, limit, probe=probe)
-                more = bool(claims) and (look.is_full or len(claims) >= limit)
-            if asked and len(claims) < limit:
-                claims += await self._claim_due(conn, claimant, kinds, limit - len(claims), probe=probe)
-        if more:  # a dead worker's are many: they are not to wait for the interval each time
-            self._looked_at = float("-inf")
-        return more or len(claims) >= limit
+                taken = len(await self._take_over(conn, claimant, kinds, look, limit, probe=probe))
+                if taken and (look.is_full or taken >= limit):
+                    self._looked_at = float("-inf")  # a dead worker's are many: they wait for no interval each time
+                    return True
+                limit -= taken
+            return asked and await self._claim_due(conn, claimant, kinds, limit, probe=probe)
 
     async def _claim_due(
         self, conn: Connection, claimant: Claimant, kinds: list[str], limit: int, *, probe: bool
-    ) -> list[Claim]:
-        """Claim what is due; where that ended short of the limit, all that is due has been looked at."""
-        claims: list[Claim] = []
-        complete = False
-        while not complete and len(claims) < limit:
+    ) -> bool:
+        """Claim what is due, for as long as there are slots. Returns whether there may be more.
+
+        The connection is kept meanwhile: so the next claim is on its way before the calls of the last one begin.
+        """
+        while True:
+            random.shuffle(kinds)  # so that a long queue of one kind does not always come first
             since = self._resume.points(kinds, time.monotonic())
-            complete = self._resume.is_full_look
+            is_full_look = self._resume.is_full_look
             until = self._until()
-            found = await deliveries.claim(conn, claimant, kinds, limit - len(claims), since)
-            self._resume.learn(found, limit - len(claims))
-            claims += self._hold(found, until, probe=probe)
-        return claims
+            self._claimed_at = time.monotonic()
+            found = await deliveries.claim(conn, claimant, kinds, limit, since)
+            self._resume.learn(found, limit)
+            self._hold(found, until, probe=probe)
+            if len(found) < limit:
+                if is_full_look:
+                    return False
+                limit -= len(found)
+            elif probe or self.breaker.is_open or self.stop.is_set() or self._is_look_due:
+                return True
+            elif (limit := self._allowance()) <= 0:
+                return True
 
     def _until(self) -> float:
         return boot_clock() + self.runtime.settings.claim_ttl_s
