@@ -132,7 +132,7 @@ class Worker:
         if probe and any(held.probe for held in self._held.values()):
             return False  # one asks already
         try:
-            self._left_over = await self._claim(limit, asked=asked, probe=probe)
+            self._left_over = await self._claim(limit, asked=asked or self._left_over, probe=probe)
         except (*RETRYABLE, *UNAVAILABLE) as error:
             observe.log().warning("claim_failed", error=type(error).__name__)
             return False
