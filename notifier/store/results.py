@@ -112,14 +112,15 @@ PUT_BACK = f"""
     WITH t AS MATERIALIZED (SELECT * FROM {_RESULT_COLUMNS}),
     a AS ({_RECORD_CALLS})
     UPDATE deliveries AS d
-       SET claimed_by = NULL, claimed_at = NULL, claim_expires_at = NULL, calling = false,
+       SET kind = d.kind,  -- as a claim does
+           claimed_by = NULL, claimed_at = NULL, claim_expires_at = NULL, calling = false,
            attempts = CASE WHEN t.counted THEN d.attempts ELSE greatest(d.attempts - 1, 0) END,
            waits = CASE WHEN t.counted OR t.outcome IS NULL THEN d.waits ELSE d.waits + 1 END,
            doubt_since = CASE WHEN t.doubt THEN coalesce(d.doubt_since, d.claimed_at) ELSE d.doubt_since END,
            batch_id = CASE WHEN t.doubt OR d.doubt_since IS NOT NULL THEN d.batch_id END,
            alone = d.alone OR t.alone,
            next_attempt_at = CASE WHEN t.wait > interval '0' AND NOT d.erased
-                                  THEN notifier.now() + t.wait ELSE d.next_attempt_at END,
+                                  THEN (SELECT notifier.now()) + t.wait ELSE d.next_attempt_at END,
            recipient = CASE WHEN d.erased THEN NULL ELSE d.recipient END,
            locale = CASE WHEN d.erased THEN NULL ELSE d.locale END,
            reason = CASE WHEN d.reason = 'restored' THEN d.reason ELSE coalesce(t.reason, d.reason) END
