@@ -57,20 +57,19 @@ _RECORD_CALLS = """
       FROM t WHERE t.outcome IS NOT NULL
         ON CONFLICT DO NOTHING
 """
-# LATERAL finds and locks each row by its primary key, in id order; what does not match id, generation and owner is
-# left alone and not returned. What was called and when is kept with the end itself: `sent` is final.
+# Each row is found by its primary key, in id order, and deleted at once: to lock it first would be written down, and
+# cost as much again. What does not match id, generation and owner is left alone and not returned. What was called and
+# when is kept with the end itself: `sent` is final.
 SETTLE_SENT = """
-    WITH l AS MATERIALIZED (
-        SELECT t.evidence, t.message_id, t.began_ago_s, t.took_s, d.*
-          FROM unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::float8[], $7::float8[], $8::boolean[])
-                      AS t (id, g, evidence, message_id, began_ago_s, took_s, counted),
-               LATERAL (SELECT d.id, d.user_id, d.kind, d.generation, d.entered_at, d.claimed_by, d.claimed_at,
-                               d.provider, d.template_hash, d.batch_id, d.resend_number,
-                               CASE WHEN t.counted THEN d.attempts ELSE greatest(d.attempts - 1, 0) END AS attempts
-                          FROM deliveries d
-                         WHERE d.id = t.id AND d.generation = t.g AND d.claimed_by IS NOT DISTINCT FROM $1
-                           FOR UPDATE) AS d),
-    x AS (DELETE FROM deliveries WHERE id = ANY (ARRAY (SELECT id FROM l))),
+    WITH x AS (
+        DELETE FROM deliveries AS d
+         USING unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::float8[], $7::float8[], $8::boolean[])
+                   AS t (id, g, evidence, message_id, began_ago_s, took_s, counted)
+         WHERE d.id = t.id AND d.generation = t.g AND d.claimed_by IS NOT DISTINCT FROM $1
+        RETURNING d.id, d.user_id, d.kind, t.evidence, t.message_id, d.generation,
+                  CASE WHEN t.counted THEN d.attempts ELSE greatest(d.attempts - 1, 0) END AS attempts, d.entered_at,
+                  d.claimed_by, d.claimed_at, d.provider, d.template_hash, d.batch_id, d.resend_number,
+                  t.began_ago_s, t.took_s),
     s AS (
         INSERT INTO settlements (id, user_id, kind, state, decided_by, evidence, provider_message_id, generation,
                                  attempts, entered_at, claimed_by, claimed_at, provider, template_hash, batch_id,
@@ -79,32 +78,29 @@ SETTLE_SENT = """
                claimed_at, provider, template_hash, batch_id, resend_number,
                statement_timestamp() - make_interval(secs => began_ago_s),
                statement_timestamp() - make_interval(secs => began_ago_s - took_s)
-          FROM l
+          FROM x
         RETURNING settled_at)
     SELECT count(*) AS number, max(settled_at) AS at FROM s
 """
 SETTLE = f"""
     WITH t AS MATERIALIZED (SELECT * FROM {_RESULT_COLUMNS}),
-    l AS MATERIALIZED (
-        SELECT t.id, t.state AS new_state, t.reason AS new_reason, t.evidence, t.message_id,
-               t.decided_by, d.user_id, d.kind, d.generation,
-               CASE WHEN t.counted THEN d.attempts ELSE greatest(d.attempts - 1, 0) END AS attempts,
-               d.entered_at, d.claimed_by, d.claimed_at, d.doubt_since, d.provider,
-               d.template_hash, d.batch_id, d.resend_number
-          FROM t, LATERAL (SELECT * FROM deliveries d
-                            WHERE d.id = t.id AND d.generation = t.g AND d.claimed_by IS NOT DISTINCT FROM $1
-                              FOR UPDATE) AS d),
-    x AS (DELETE FROM deliveries WHERE id = ANY (ARRAY (SELECT id FROM l))),
+    x AS (
+        DELETE FROM deliveries AS d
+         USING t
+         WHERE d.id = t.id AND d.generation = t.g AND d.claimed_by IS NOT DISTINCT FROM $1
+        RETURNING d.id, d.user_id, d.kind, t.state, t.reason, t.decided_by, t.evidence, t.message_id, d.generation,
+                  CASE WHEN t.counted THEN d.attempts ELSE greatest(d.attempts - 1, 0) END AS attempts, d.entered_at,
+                  d.claimed_by, d.claimed_at, d.doubt_since, d.provider, d.template_hash, d.batch_id, d.resend_number),
     a AS ({_RECORD_CALLS}),
     s AS (
         INSERT INTO settlements (id, user_id, kind, state, reason, decided_by, evidence, provider_message_id,
                                  generation, attempts, entered_at, claimed_by, claimed_at, doubt_since, provider,
                                  template_hash, batch_id, resend_number)
-        SELECT id, user_id, kind, new_state, new_reason, decided_by, evidence, message_id, generation, attempts,
+        SELECT id, user_id, kind, state, reason, decided_by, evidence, message_id, generation, attempts,
                entered_at, claimed_by, claimed_at,
-               CASE WHEN new_state = 'uncertain' THEN coalesce(doubt_since, claimed_at) END,
+               CASE WHEN state = 'uncertain' THEN coalesce(doubt_since, claimed_at) END,
                provider, template_hash, batch_id, resend_number
-          FROM l
+          FROM x
         RETURNING id)
     SELECT s.id FROM s
 """  # noqa: S608 - constants of ours
@@ -115,14 +111,15 @@ PUT_BACK = f"""
     WITH t AS MATERIALIZED (SELECT * FROM {_RESULT_COLUMNS}),
     a AS ({_RECORD_CALLS})
     UPDATE deliveries AS d
-       SET claimed_by = NULL, claimed_at = NULL, claim_expires_at = NULL, calling = false,
+       SET kind = d.kind,  -- as a claim does
+           claimed_by = NULL, claimed_at = NULL, claim_expires_at = NULL, calling = false,
            attempts = CASE WHEN t.counted THEN d.attempts ELSE greatest(d.attempts - 1, 0) END,
            waits = CASE WHEN t.counted OR t.outcome IS NULL THEN d.waits ELSE d.waits + 1 END,
            doubt_since = CASE WHEN t.doubt THEN coalesce(d.doubt_since, d.claimed_at) ELSE d.doubt_since END,
            batch_id = CASE WHEN t.doubt OR d.doubt_since IS NOT NULL THEN d.batch_id END,
            alone = d.alone OR t.alone,
            next_attempt_at = CASE WHEN t.wait > interval '0' AND NOT d.erased
-                                  THEN notifier.now() + t.wait ELSE d.next_attempt_at END,
+                                  THEN (SELECT notifier.now()) + t.wait ELSE d.next_attempt_at END,
            recipient = CASE WHEN d.erased THEN NULL ELSE d.recipient END,
            locale = CASE WHEN d.erased THEN NULL ELSE d.locale END,
            reason = CASE WHEN d.reason = 'restored' THEN d.reason ELSE coalesce(t.reason, d.reason) END

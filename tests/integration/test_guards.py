@@ -177,6 +177,24 @@ async def test_results_are_written_in_the_order_of_their_ids(rig: Rig, settlemen
     assert await writing == 2
 
 
+@pytest.mark.parametrize("settlement", [SENT, UNCERTAIN, NOT_BEGUN], ids=["sent", "settle", "give-back"])
+async def test_a_result_that_waited_for_its_row_is_written_if_the_claim_still_stands(
+    rig: Rig, settlement: Settlement
+) -> None:
+    for user in ("ada", "bob"):
+        await rig.accept(SIGNUP, user)
+    erased, lost = sorted(await rig.claim("w1", ttl_s=0), key=lambda claim: claim.id)
+    other = rig.claimant("w2")
+    async with rig.database.transaction() as conn:
+        await deliveries.forget(conn, [erased.id])
+        assert len(await deliveries.take_over(conn, other, list(other.templates), [lost.id])) == 1
+        writing = asyncio.create_task(rig.settle("w1", [erased, lost], settlement))
+        await until_it_waits(rig, writing)
+    assert await writing == 1
+    states = [(await rig.states(user))["onboarding"] for user in (erased.user_id, lost.user_id)]
+    assert states == [settlement.state.value, "sending"]
+
+
 # ---------------------------------------------------------------------------------------------- canceling
 
 

@@ -137,6 +137,21 @@ async def test_the_build_before_this_one_writes_on_while_its_rows_are_checked(
     assert await write_all_that_goes(url) >= before
 
 
+async def test_room_for_claims_is_made_while_somebody_writes(empty_database_url: str, tmp_path: Path) -> None:
+    url = empty_database_url
+    await migrate.migrate(url, directory=up_to(tmp_path / "before", "0005"))
+    assert await write_all_that_goes(url) > 0
+    writer = await asyncpg.connect(url)
+    try:
+        async with writer.transaction():
+            await writer.execute("UPDATE deliveries SET attempts = attempts + 1")
+            async with asyncio.timeout(30):
+                assert await migrate.migrate(url, directory=up_to(tmp_path / "after", "0006")) == "0006"
+            await writer.execute("UPDATE deliveries SET waits = waits + 1")
+    finally:
+        await writer.close()
+
+
 async def test_a_url_may_carry_arguments(empty_database_url: str, tmp_path: Path) -> None:
     url = empty_database_url.replace("postgresql://", "postgres://") + "?sslmode=prefer&application_name=migrating"
     assert await migrate.migrate(url, directory=migrations_in(tmp_path, "SELECT 1")) == "0001"
