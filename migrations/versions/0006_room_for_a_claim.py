@@ -19,7 +19,7 @@ STATEMENTS = (
 
 
 def upgrade() -> None:
-    """Leave more of a page free. It stops nobody and rewrites nothing; the build before this one writes on as it did."""
+    """Leave more of a page free. It stops nobody and rewrites nothing; the build before writes on as it did."""
     for statement in STATEMENTS:
         op.execute(statement)
 

@@ -5,7 +5,7 @@ Each is one autocommit statement that names id, generation and owner; a row that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import NamedTuple
@@ -63,11 +63,10 @@ _RECORD_CALLS = """
 SETTLE_SENT = """
     WITH x AS (
         DELETE FROM deliveries AS d
-         USING unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::float8[], $7::float8[], $8::boolean[])
-                   AS t (id, g, evidence, message_id, began_ago_s, took_s, counted)
+         USING unnest($2::text::uuid[], $3::text::int[], $4::text[], $5::text[], $6::text::float8[], $7::text::float8[])
+                   AS t (id, g, evidence, message_id, began_ago_s, took_s)
          WHERE d.id = t.id AND d.generation = t.g AND d.claimed_by IS NOT DISTINCT FROM $1
-        RETURNING d.id, d.user_id, d.kind, t.evidence, t.message_id, d.generation,
-                  CASE WHEN t.counted THEN d.attempts ELSE greatest(d.attempts - 1, 0) END AS attempts, d.entered_at,
+        RETURNING d.id, d.user_id, d.kind, t.evidence, t.message_id, d.generation, d.attempts, d.entered_at,
                   d.claimed_by, d.claimed_at, d.provider, d.template_hash, d.batch_id, d.resend_number,
                   t.began_ago_s, t.took_s),
     s AS (
@@ -163,20 +162,27 @@ async def settle(conn: Connection, worker: str, results: Sequence[Result]) -> Se
 
 async def _settle_sent(conn: Connection, worker: str, results: Sequence[Result]) -> tuple[int, datetime | None]:
     ordered = sorted(results, key=lambda result: result.claim.id)
-    assert all(result.call is not None for result in ordered)
+    assert all(result.call is not None and result.settlement.counted for result in ordered)
     now = boot_clock()
     number, sent_at = await conn.fetchrow(
         SETTLE_SENT,
         worker,
-        [result.claim.id for result in ordered],
-        [result.claim.generation for result in ordered],
+        as_array(result.claim.id for result in ordered),
+        as_array(result.claim.generation for result in ordered),
         [result.settlement.evidence for result in ordered],
         [result.settlement.message_id for result in ordered],
-        [now - result.call.began for result in ordered if result.call],
-        [result.call.took_s for result in ordered if result.call],
-        [result.settlement.counted for result in ordered],
+        as_array(now - result.call.began for result in ordered if result.call),
+        as_array(result.call.took_s for result in ordered if result.call),
     )
     return number, sent_at
+
+
+def as_array(values: Iterable[UUID | int | float]) -> str:
+    """Write an array as PostgreSQL reads it. The driver asks of each element of a list whether it is one itself.
+
+    That costs more than all else that is done with a result here, but for texts, of which it knows.
+    """
+    return "{" + ",".join([str(value) for value in values]) + "}"
 
 
 RECORD = f"""

@@ -188,9 +188,9 @@ class Worker:
                 if is_full_look:
                     return False
                 limit -= len(found)
-            elif probe or self.breaker.is_open or self.stop.is_set() or self._is_look_due:
-                return True
-            elif (limit := self._allowance()) <= 0:
+                continue
+            limit = self._allowance()
+            if limit <= 0 or probe or self.breaker.is_open or self.stop.is_set() or self._is_look_due:
                 return True
 
     def _until(self) -> float:

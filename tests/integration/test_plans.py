@@ -32,6 +32,7 @@ from notifier.store import (
     users,
 )
 from notifier.store.database import server_settings
+from notifier.store.results import as_array
 from tests.integration.test_statements import CONSTANTS
 
 ROWS = 300_000
@@ -162,7 +163,7 @@ HOT: dict[str, tuple[str, tuple[Any, ...], int]] = {
     "settle": (results.SETTLE, _RESULTS, 1_000),
     "settle_sent": (
         results.SETTLE_SENT,
-        ("w1", SOME_IDS, [1] * 50, ["accepted"] * 50, ["m"] * 50, [1.0] * 50, [0.1] * 50, [1] * 50),
+        ("w1", as_array(SOME_IDS), as_array([1] * 50), ["accepted"] * 50, ["m"] * 50, *[as_array([0.1] * 50)] * 2),
         1_000,
     ),
     "calls": (attempts.OF_NOTIFICATIONS, (SOME_IDS,), 1_000),

@@ -14,6 +14,7 @@ from providers.base import Accepted, Family, HandOver, Message, Outcome, Traits,
 from tests.support.bench import Bench, a_bench
 from tests.support.stack import until
 
+TRAITS = Traits("mock", "mock:turnstile", Family.REJECT, timedelta(days=1))
 PATIENT = {"claim_ttl_s": 60, "provider_timeout_s": 20}
 
 
@@ -21,7 +22,7 @@ PATIENT = {"claim_ttl_s": 60, "provider_timeout_s": 20}
 class Turnstile:
     """A provider that takes mails when the test lets them through."""
 
-    traits: Traits = Traits("mock", "mock:turnstile", Family.REJECT, timedelta(days=1))
+    traits: Traits = TRAITS
     called: int = 0
     _passes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
 
@@ -104,16 +105,18 @@ async def test_but_no_longer_than_the_interval(database_url: str, tmp_path: Path
 
 async def test_what_waits_to_be_written_takes_no_slot_but_has_a_bound(database_url: str, tmp_path: Path) -> None:
     """A lock keeps every result from being written: four more are called meanwhile, and then nobody."""
-    async with at_a_turnstile(database_url, tmp_path, 12, worker_concurrency=4, poll_s=0.1) as (bench, turnstile):
-        async with bench.working() as worker:
-            await bench.until_claimed(4)
-            async with bench.rig.database.transaction() as lock:
-                await lock.execute("SELECT FROM deliveries WHERE claimed_by IS NOT NULL FOR UPDATE")
-                turnstile.let_through(4)
-                await until(lambda: turnstile.called == 8, "four more are called")
-                turnstile.let_through(4)
-                await until(lambda: not worker._tasks, "all calls have ended")
-                assert (turnstile.called, len(worker._held), worker._free) == (8, 8, 0)
-                assert await bench.rig.value("SELECT count(*) FROM settlements") == 0
-                turnstile.let_through(4)
-            await bench.ended(12)
+    async with (
+        at_a_turnstile(database_url, tmp_path, 12, worker_concurrency=4, poll_s=0.1) as (bench, turnstile),
+        bench.working() as worker,
+    ):
+        await bench.until_claimed(4)
+        async with bench.rig.database.transaction() as lock:
+            await lock.execute("SELECT FROM deliveries WHERE claimed_by IS NOT NULL FOR UPDATE")
+            turnstile.let_through(4)
+            await until(lambda: turnstile.called == 8, "four more are called")
+            turnstile.let_through(4)
+            await until(lambda: not worker._tasks, "all calls have ended")
+            assert (turnstile.called, len(worker._held), worker._free) == (8, 8, 0)
+            assert await bench.rig.value("SELECT count(*) FROM settlements") == 0
+            turnstile.let_through(4)
+        await bench.ended(12)

@@ -165,7 +165,7 @@ async def _fill(bench: Bench, side: Side, driver: Talking, database: str, number
     async with bench.stage.connected(database) as conn:
         if side.kind == "ours":
             await fill_owed(conn, number)
-        await conn.execute("ANALYZE")
+        await conn.execute("VACUUM ANALYZE")  # else autovacuum does it, in the middle of one measurement or another
 
 
 async def _until_done(counters: Sequence[Talking], drivers: Sequence[Talking], number: int) -> float:
