@@ -118,7 +118,7 @@ def _date(value: str) -> datetime | None:
 
 def _content(body: bytes | None) -> Mapping[str, object]:
     try:
-        content = json.loads(body or b"")
+        content = json.loads((body or b"").decode())  # UTF-8, as RFC 8259 has it; to find out costs more than to read
     except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
