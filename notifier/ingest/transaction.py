@@ -1,4 +1,4 @@
-"""One transaction for a group of events: lock, read, plan, cancel, decide, answer.
+"""One transaction for a group of events: look up and lock, read, plan, cancel, decide, answer.
 
 Each step is a statement of its own, because only a new statement sees what a lock waited for.
 """
@@ -19,7 +19,7 @@ from notifier.domain.journey import Journeys, Plan, UserState, cancel_reason, co
 from notifier.domain.notification import NotificationRow, State
 from notifier.domain.restore import NOTHING_LOST
 from notifier.failpoints import Point, reach
-from notifier.ids import new_id_text
+from notifier.ids import new_id_texts
 from notifier.ingest.answer import Packed, left_standing, pack_answer, unpack
 from notifier.store import acceptance, installation, moves, outbox, restores, users
 from notifier.store.database import Connection, Database
@@ -84,7 +84,7 @@ class _Decided:
     ) -> None:
         """Add what came of one event."""
         self.answers[event.source, event.id] = unpack(event, occurred_at, packed)
-        for _, _, _, made in new:
+        for _, made in new:
             if made.reason is not None and made.state is not State.PENDING:
                 self.closed.append((made.state.value, made.reason))
         self.closed += [("canceled", cancel_reason(event.type))] * len(packed.get("canceled", ()))
@@ -107,20 +107,19 @@ async def _decide(door: Door, conn: Connection, group: Sequence[Event]) -> _Deci
     if any(event.type in door.journeys.canceling_types for event in group) or any(p.cancel for p in plans.values()):
         canceled, standing = await _cancel(conn, group, at, plans, standing)
     decided = _Decided()
-    decisions: list[outbox.Decision] = []
+    ids = iter(new_id_texts(sum(len(planned.create) for planned in plans.values())))
     taken: list[acceptance.Taken] = []
     for event in group:
         user, occurred_at = states[event.user_id], at[event.user_id]
-        new, found = _decisions(event, plans[event.user_id]), standing[event.user_id]
+        new = [outbox.Decision(next(ids), creation) for creation in plans[event.user_id].create]
+        found = standing[event.user_id]
         packed = pack_answer(event.type, occurred_at, new, plans[event.user_id].existing, canceled, found)
         is_timed = event.type in door.journeys.event_types and not user.erased
-        taken.append(
-            acceptance.Taken(event, occurred_at, packed, event.type not in user.last_seen if is_timed else None)
-        )
-        decisions += new
+        is_first = event.type not in user.last_seen if is_timed else None
+        taken.append(acceptance.Taken(event, occurred_at, packed, new, is_first))
         decided.add(event, occurred_at, packed, new, found)
     # Under the user's lock nobody else decides for this user: the guard can only meet a bug, and then this fails.
-    await acceptance.write(conn, decisions, taken, first.now, first.received_at)
+    await acceptance.write(conn, taken, first.now, first.received_at)
     return decided
 
 
@@ -179,11 +178,6 @@ async def _cancel(
     raise Busy("a notification keeps moving while this event stops it; repeat the event")
 
 
-def _decisions(event: Event, planned: Plan) -> list[outbox.Decision]:
-    decided_by = f"event:{event.ref}"
-    return [outbox.Decision(new_id_text(), event.user_id, decided_by, creation) for creation in planned.create]
-
-
 def _known(event: Event, met: acceptance.Met) -> Accepted | Exception:
     """What the sender of an event is told that is not to be stored."""
     if met.maintenance:
@@ -209,7 +203,7 @@ async def _read_users(conn: Connection, profiles: Mapping[str, acceptance.Profil
             name=profile.name,
             locale=profile.locale,
             timezone=profile.timezone,
-            attributes=profile.attributes,
+            attributes=profile.attributes or {},
             notifications=notifications.get(user_id, ()),
             last_seen=seen.get(user_id, {}),
             erased=profile.erased,

@@ -99,7 +99,7 @@ class Profiled(NamedTuple):
     name: str | None
     timezone: str | None
     locale: str | None
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, Any] | None
     erased: bool
     was_seen: bool
     has_notifications: bool
@@ -115,8 +115,7 @@ async def read(conn: Connection, user_ids: Sequence[str]) -> list[Profiled]:
 
 def _profiled(row: Row) -> Profiled:
     profiled = Profiled(*row)
-    attributes = row["attributes"]
-    return profiled._replace(attributes=json.loads(attributes) if attributes is not None else {})
+    return profiled if profiled.attributes is None else profiled._replace(attributes=json.loads(row["attributes"]))
 
 
 # Guard and place are one statement: where (user, kind) is there already, nothing goes in anywhere. An event goes in
@@ -127,8 +126,8 @@ def _profiled(row: Row) -> Profiled:
 WRITE = """
     WITH e AS MATERIALIZED (
         SELECT * FROM json_to_recordset($1::json)
-                      AS t (source text, id text, type text, user_id text, occurred_at timestamptz, fingerprint bytea,
-                            answer json, is_first boolean)),
+                      AS t (number integer, source text, id text, type text, user_id text, occurred_at timestamptz,
+                            fingerprint bytea, answer json, is_first boolean)),
     l_new AS (
         INSERT INTO last_seen (user_id, event_type, seen_at, event_ref)
         SELECT user_id, type, occurred_at, source || '/' || id FROM e WHERE is_first ORDER BY user_id, type),
@@ -138,11 +137,13 @@ WRITE = """
             ON CONFLICT (user_id, event_type) DO UPDATE SET seen_at = excluded.seen_at, event_ref = excluded.event_ref
          WHERE excluded.seen_at > s.seen_at),
     n AS MATERIALIZED (
-        SELECT * FROM json_to_recordset($2::json)
-                      AS t (id uuid, user_id text, kind text, decided_at timestamptz, decided_by text,
-                            due_at timestamptz, cancel_on text[], cancel_from timestamptz, data jsonb, state text,
-                            reason text, ended_by text, doubt_since timestamptz, account text)
-         ORDER BY user_id, kind),
+        SELECT t.*, e.user_id, e.occurred_at AS decided_at, 'event:' || e.source || '/' || e.id AS decided_by,
+               coalesce(t.due, e.occurred_at) AS due_at, coalesce(t.graced, e.occurred_at) AS cancel_from
+          FROM json_to_recordset($2::json)
+               AS t (event integer, id uuid, kind text, due timestamptz, cancel_on text[], graced timestamptz,
+                     data jsonb, state text, reason text, ended_by text, doubt_since timestamptz, account text)
+          JOIN e ON e.number = t.event
+         ORDER BY e.user_id, t.kind),
     o AS (
         INSERT INTO outbox (id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data)
         SELECT id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data FROM n),
@@ -171,7 +172,7 @@ class Overtaken(Exception):
 
 
 class Taken(NamedTuple):
-    """One event that is accepted, when it occurred, and what is kept of the answer.
+    """One event that is accepted, when it occurred, what is kept of the answer, and what it decided.
 
     `is_first`: no other of its type is known of the user; None: when the user was last seen so is not kept.
     """
@@ -179,34 +180,30 @@ class Taken(NamedTuple):
     event: Event
     occurred_at: datetime
     answer: Mapping[str, Any]
+    decisions: Sequence[Decision] = ()
     is_first: bool | None = None
 
 
-async def write(
-    conn: Connection,
-    decisions: Sequence[Decision],
-    taken: Sequence[Taken],
-    taken_at: datetime,
-    received_at: datetime,
-) -> None:
+async def write(conn: Connection, taken: Sequence[Taken], taken_at: datetime, received_at: datetime) -> None:
     """Write the decisions with their places, and the events with their answers and times; all or nothing.
 
     The caller holds the users' locks, and has read the time, business and real, since. The statement puts rows
     in in the order of their keys, whatever order they come in. Raises Overtaken.
     """
-    assert all(row.creation.state in _PLACES for row in decisions)
-    arguments = to_json([_event(item) for item in taken]), to_json([_row(row) for row in decisions])
+    events = [_event(number, item) for number, item in enumerate(taken)]
+    decisions = [_decision(number, item, row) for number, item in enumerate(taken) for row in item.decisions]
     try:
-        await conn.execute(WRITE, *arguments, taken_at, received_at)
+        await conn.execute(WRITE, to_json(events), to_json(decisions), taken_at, received_at)
     except asyncpg.UniqueViolationError as error:
         if error.constraint_name != "events_pkey":
             raise
         raise Overtaken from None
 
 
-def _event(item: Taken) -> dict[str, Any]:
+def _event(number: int, item: Taken) -> dict[str, Any]:
     event = item.event
     return {
+        "number": number,
         "source": event.source,
         "id": event.id,
         "type": event.type,
@@ -218,20 +215,23 @@ def _event(item: Taken) -> dict[str, Any]:
     }
 
 
-def _row(row: Decision) -> dict[str, Any]:
+def _decision(event: int, item: Taken, row: Decision) -> dict[str, Any]:
+    """What of a decision does not follow from its event."""
     made = row.creation
+    assert made.state in _PLACES
+    assert made.decided_at == item.occurred_at
     found: dict[str, Any] = {
+        "event": event,
         "id": row.id,
-        "user_id": row.user_id,
         "kind": made.kind,
-        "decided_at": to_text(made.decided_at),
-        "decided_by": row.decided_by,
-        "due_at": to_text(made.due_at),
         "cancel_on": made.cancel_on,
-        "cancel_from": to_text(made.cancel_from),
         "data": made.data,
         "state": made.state,
     }
+    if made.due_at != item.occurred_at:
+        found["due"] = to_text(made.due_at)
+    if made.cancel_from != item.occurred_at:
+        found["graced"] = to_text(made.cancel_from)
     if made.reason is not None:
         found |= {"reason": made.reason, "ended_by": made.decided_by}
     if made.doubt is not None:

@@ -115,6 +115,72 @@ _RESULTS = (
 _NEW_IDS = [UUID(int=2**100 + number) for number in range(50)]
 _NEW_USERS = [f"new{number}" for number in range(50)]
 _DECISIONS = [
+    {"event": number, "id": str(new), "kind": "onboarding", "cancel_on": [], "data": {}, "state": "pending"}
+    for number, new in enumerate(_NEW_IDS)
+]
+_EVENTS = [f"e{number * 997}" for number in range(1, 51)]
+SOME_USERS = [f"u{number * 997}" for number in range(1, 51)]
+
+FILL = f"""
+    INSERT INTO users (user_id, email, email_at) SELECT 'u' || n, 'u' || n || '@example.com', now()
+      FROM generate_series(1, {ROWS}) n;
+    INSERT INTO outbox (id, user_id, kind, decided_at, decided_by, due_at, cancel_from, data)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'u' || n, 'onboarding', now(), 'event:api/e', now(), now(), '{{}}'
+      FROM generate_series(1, {ROWS}) n;
+    INSERT INTO deliveries (id, user_id, kind, next_attempt_at)
+    SELECT id, user_id, 'onboarding', now() + (random() - 0.5) * interval '1 hour' FROM outbox WHERE random() < 0.5;
+    INSERT INTO scheduled_sends (id, user_id, kind, due_at)
+    SELECT id, user_id, 'onboarding', now() + (random() - 0.5) * interval '1 hour'
+      FROM outbox o WHERE NOT EXISTS (SELECT FROM deliveries d WHERE d.id = o.id) AND random() < 0.7;
+    INSERT INTO settlements (id, user_id, kind, state, evidence, decided_by, generation)
+    SELECT id, user_id, kind, 'sent', 'accepted', 'worker:w', 1 FROM outbox o
+     WHERE NOT EXISTS (SELECT FROM deliveries d WHERE d.id = o.id)
+       AND NOT EXISTS (SELECT FROM scheduled_sends s WHERE s.id = o.id);
+    INSERT INTO settlements (id, user_id, kind, state, reason, decided_by, generation)
+    SELECT lpad(to_hex(n + {ROWS}), 32, '0')::uuid, 'v' || n, 'onboarding', 'canceled', 'login', 'event:api/e', 1
+      FROM generate_series(1, {ROWS} / 3) n;
+    INSERT INTO attempts (notification_id, generation, worker, user_id, provider, resend_number, outcome, claimed_at,
+                          started_at, finished_at)
+    SELECT id, 1, 'w', user_id, 'mock:1', 0, 'accepted', now(), now(), now() FROM outbox;
+    INSERT INTO events (source, id, type, user_id, occurred_at, fingerprint, taken_at, answer)
+    SELECT 'api', 'e' || n, 'user.signed_up', 'u' || n, now(), sha256('x'), now(),
+           json_build_object('notifications', json_build_array(json_build_object('id', gen_random_uuid(), 'kind', 'k')))
+      FROM generate_series(1, {ROWS}) n;
+    INSERT INTO last_seen (user_id, event_type, seen_at, event_ref)
+    SELECT 'u' || n, 'user.signed_up', now(), 'api/e' || n FROM generate_series(1, {ROWS}) n;
+    INSERT INTO audit_log (actor, act, target, user_id)
+    SELECT 'operator', 'cancel', n::text, 'u' || n FROM generate_series(1, {ROWS} / 3) n;
+    INSERT INTO workers (id, role, host, pid, started_at, heartbeat_at)
+    SELECT role, role, 'h', 1, now() - interval '1 hour', now() + interval '1 hour'
+      FROM unnest(ARRAY['worker', 'scheduler']) AS role;
+"""
+
+_CLAIM = ("w1", timedelta(seconds=30), True, "mock:1", KINDS, HASHES, "pause:provider:mock")
+_RESULTS = (
+    "w1",
+    SOME_IDS,
+    [1] * 50,
+    ["sent"] * 50,
+    [None] * 50,
+    [False] * 50,
+    ["accepted"] * 50,
+    ["m"] * 50,
+    ["worker:w1"] * 50,
+    [None] * 50,
+    ["mock:1"] * 50,
+    [0] * 50,
+    [None] * 50,
+    SOME_USERS,
+    [None] * 50,
+    [None] * 50,
+    [timedelta(0)] * 50,
+    [True] * 50,
+    [None] * 50,
+    [0] * 50,
+)
+_NEW_IDS = [UUID(int=2**100 + number) for number in range(50)]
+_NEW_USERS = [f"new{number}" for number in range(50)]
+_DECISIONS = [
     {
         "id": str(new),
         "user_id": user,
@@ -131,6 +197,7 @@ _DECISIONS = [
 ]
 _EVENTS = [
     {
+        "number": number,
         "source": "api",
         "id": user,
         "type": "user.signed_up",
@@ -140,7 +207,7 @@ _EVENTS = [
         "answer": {},
         "is_first": user in _NEW_USERS,
     }
-    for user in (*_NEW_USERS, *SOME_USERS)
+    for number, user in enumerate((*_NEW_USERS, *SOME_USERS))
 ]
 _ACCEPTED = (json.dumps(_EVENTS), json.dumps(_DECISIONS), NOW, NOW)
 _SAID = [{"user_id": user, "at": NOW.isoformat(), "email": user} for user in SOME_USERS]

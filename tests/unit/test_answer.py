@@ -89,7 +89,7 @@ def test_nothing_is_kept_of_an_event_that_did_nothing() -> None:
 )
 def test_what_an_event_created_is_given_again_to_the_microsecond(after: timedelta) -> None:
     made = Creation("followup", NOW, NOW + after, (), NOW, {}, State.SCHEDULED)
-    packed = pack_answer(LOGIN.type, NOW, [Decision(ID, "ada", "event:api/evt_1", made)], [], set(), [])
+    packed = pack_answer(LOGIN.type, NOW, [Decision(ID, made)], [], set(), [])
     due_at = (NOW + after).isoformat()
     assert kept_and_given_again(packed) == {
         **EMPTY,
