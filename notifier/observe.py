@@ -12,6 +12,7 @@ import sys
 import traceback
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import accumulate
 from typing import Any, TextIO, cast
 
@@ -126,6 +127,12 @@ def count_settled(state: str, reason: str | None, number: int = 1) -> None:
 
 
 _reasons: set[str] = set()
+
+
+@cache
+def event_counter(type_: str, outcome: str) -> Counter:
+    """Give the counter of one kind of event; the library takes longer to find it than to count."""
+    return EVENTS.labels(type_, outcome)
 
 
 def answers_left_standing() -> int:
