@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +24,12 @@ from tests.support.stack import until
 
 SIGNUP, LOGIN = "user.signed_up", "user.logged_in"
 NOT_BEGUN = Settlement(State.PENDING, None, doubt=False, counted=False)
+
+
+@pytest.fixture(autouse=True)
+def _disarmed() -> Iterator[None]:
+    yield
+    failpoints.arm("")
 
 
 @pytest.fixture
@@ -312,20 +318,21 @@ async def test_who_waits_shares_a_transaction_and_many_share_two_at_a_time(
 
 
 async def test_few_wait_for_a_group_and_as_many_as_it_holds_do_not(rig: Rig) -> None:
-    async with rig.database.transaction() as conn:
-        await conn.execute("LOCK TABLE events IN ACCESS EXCLUSIVE MODE")
-        first = asyncio.gather(*(rig.accept("user.seen", f"first{n}") for n in range(4)))
-        await until(lambda: _waits(rig), "the first group waits")
-        others = [asyncio.create_task(rig.accept("user.seen", f"other{n}")) for n in range(3)]
+    failpoints.arm("ingest.after_lock=pause:3*1")
+    first = [asyncio.create_task(rig.accept("user.seen", f"first{n}")) for n in range(4)]
+
+    async def is_paused() -> bool:
+        return failpoints._armed[failpoints.Point.INGEST_AFTER_LOCK].left == 0
+
+    await until(is_paused, "the first group is under way")
+    others = [asyncio.create_task(rig.accept("user.seen", f"other{n}")) for n in range(3)]
+    for _ in range(10):
         await asyncio.sleep(0)
-        assert len(rig.ingest._groups) == 1
-        others.append(asyncio.create_task(rig.accept("user.seen", "other3")))
-        await until(lambda: _are_two(rig), "the second group has begun")
-    await asyncio.gather(first, *others)
-
-
-async def _are_two(rig: Rig) -> bool:
-    return len(rig.ingest._groups) == 2
+    assert len(rig.ingest._groups) == 1
+    others.append(asyncio.create_task(rig.accept("user.seen", "other3")))
+    await asyncio.gather(*others)
+    assert not any(task.done() for task in first)
+    await asyncio.gather(*first)
 
 
 async def test_an_event_that_nobody_can_serve_is_answered_in_time_and_so_are_those_behind_it(
@@ -335,13 +342,10 @@ async def test_an_event_that_nobody_can_serve_is_answered_in_time_and_so_are_tho
     monkeypatch.setattr(groups, "EVENT_BUDGET_S", 0.3)
     busy = observe.event_counter("user.signed_up", "busy")
     before = busy._value.get()
-    failpoints.arm("ingest.before_commit=pause:1*1")
-    try:
-        asked = time.monotonic()
-        tasks = [asyncio.create_task(rig.accept(SIGNUP, "ada", id_=f"e{n}")) for n in range(3)]
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        assert {type(outcome) for outcome in outcomes} == {Busy}
-        assert time.monotonic() - asked < 1
-        assert busy._value.get() == before + 3
-    finally:
-        failpoints.arm("")
+    failpoints.arm("ingest.after_lock=pause:5")
+    asked = time.monotonic()
+    tasks = [asyncio.create_task(rig.accept(SIGNUP, "ada", id_=f"e{n}")) for n in range(15)]
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {Busy}
+    assert time.monotonic() - asked < 3
+    assert busy._value.get() == before + 15
