@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 API = "api"
 LOGIN_WEBHOOK = "login_webhook"
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(NamedTuple):
     """What an event says of its user; None where it says nothing."""
 
     email: str | None = None
@@ -26,11 +24,10 @@ class Profile:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to store."""
-        return (self.email, self.name, self.timezone, self.locale, self.attributes) == (None,) * 5
+        return self == (None,) * 5
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One thing that happened. `occurred_at` is None where the sender leaves it to the database's clock."""
 
     source: str
@@ -50,5 +47,13 @@ class Event:
 
 def fingerprint(content: Mapping[str, Any]) -> bytes:
     """SHA-256 of the parsed content; the order of keys and white space do not count."""
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(canonical.encode()).digest()
+    return digest(canonical(content))
+
+
+def digest(text: str) -> bytes:
+    """Give the fingerprint of content in its canonical form."""
+    return hashlib.sha256(text.encode()).digest()
+
+
+# One text for one content, in ASCII. Raises ValueError for an endless number, RecursionError when nested too deep.
+canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode

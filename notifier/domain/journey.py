@@ -48,14 +48,22 @@ class Journeys:
     """All kinds this build knows."""
 
     kinds: Mapping[str, Kind]
+    asked_by: Mapping[str, tuple[Kind, ...]] = field(init=False)
     canceling_types: frozenset[str] = field(init=False)
     event_types: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Types that may stop something; and all that mean something here: every other is recorded, no more."""
+        """Kinds by the type that asks for them; types that may stop something, and all that mean something here.
+
+        Every other is recorded, no more.
+        """
+        asked_by: dict[str, tuple[Kind, ...]] = {}
+        for kind in self.kinds.values():
+            asked_by[kind.on] = (*asked_by.get(kind.on, ()), kind)
         canceling = frozenset(event_type for kind in self.kinds.values() for event_type in kind.cancel_on)
+        object.__setattr__(self, "asked_by", asked_by)
         object.__setattr__(self, "canceling_types", canceling)
-        object.__setattr__(self, "event_types", canceling | {kind.on for kind in self.kinds.values()})
+        object.__setattr__(self, "event_types", canceling | asked_by.keys())
 
 
 # What is made for every event is a NamedTuple: a frozen dataclass takes three times as long to make.
@@ -121,10 +129,11 @@ def plan(
     Order is that of `occurred_at`, never of arrival; a tie goes to the canceling event.
     """
     known = {row.kind: row for row in user.notifications}
-    asked = [kind for kind in journeys.kinds.values() if kind.on == event.type]
+    asked = journeys.asked_by.get(event.type, ())
     wanted = [] if user.erased else [kind for kind in asked if kind.name not in known]
+    data = _template_data(event, user) if wanted else {}
     return Plan(
-        create=tuple(_create(kind, event, occurred_at, user, now, lost) for kind in wanted),
+        create=tuple([_create(kind, occurred_at, user, data, now, lost) for kind in wanted]),
         existing=tuple(known[kind.name] for kind in asked if kind.name in known),
         cancel=tuple(row for row in user.notifications if concerns(event.type, occurred_at, row)),
     )
@@ -186,10 +195,10 @@ def replan(
 
 
 def _create(
-    kind: Kind, event: Event, occurred_at: datetime, user: UserState, now: datetime, lost: LostTime
+    kind: Kind, occurred_at: datetime, user: UserState, data: Mapping[str, Any], now: datetime, lost: LostTime
 ) -> Creation:
-    due_at = occurred_at + kind.delay
-    cancel_from = occurred_at + kind.cancel_grace
+    due_at = occurred_at + kind.delay if kind.delay else occurred_at
+    cancel_from = occurred_at + kind.cancel_grace if kind.cancel_grace else occurred_at
     state, reason, decided_by = State.SCHEDULED, None, None
     stopping = stopped_by(kind.cancel_on, cancel_from, user.last_seen)
     doubt = lost.doubt(occurred_at, due_at, kind.max_age)
@@ -209,7 +218,7 @@ def _create(
         due_at=due_at,
         cancel_on=kind.cancel_on,
         cancel_from=cancel_from,
-        data=_template_data(event, user),
+        data=data,
         state=state,
         reason=reason,
         decided_by=decided_by,

@@ -36,26 +36,27 @@ class Keys:
     """The API keys, compared in constant time by their digests."""
 
     def __init__(self, settings: Settings) -> None:
-        self._actors = [(_digest(key.get_secret_value()), scopes) for key, scopes in settings.api_keys.items()]
+        digests = [(_digest(key.get_secret_value()), scopes) for key, scopes in settings.api_keys.items()]
+        self._actors = [(digest, Actor(f"key:{digest.hex()[:12]}", scopes)) for digest, scopes in digests]
 
     def require(self, request: web.Request, *any_of: Scope) -> Actor:
         """Give the actor, or raise 401 without a valid key, 403 without one of the scopes."""
         kind, _, key = request.headers.get("Authorization", "").partition(" ")
         key = key.strip()
         offered = _digest(key)
-        scopes = None
-        for known, allowed in self._actors:
+        actor = None
+        for known, candidate in self._actors:
             if hmac.compare_digest(known, offered):
-                scopes = allowed
-        if kind.lower() != "bearer" or not key or scopes is None:
+                actor = candidate
+        if kind.lower() != "bearer" or not key or actor is None:
             raise Problem(
                 "unauthorized",
                 "send a valid key: Authorization: Bearer <key>",
                 headers={"WWW-Authenticate": 'Bearer realm="notifier"'},
             )
-        if scopes.isdisjoint(any_of):
+        if actor.scopes.isdisjoint(any_of):
             raise Problem("forbidden", f"this needs a key with the scope {' or '.join(map(repr, any_of))}")
-        return Actor(f"key:{offered.hex()[:12]}", scopes)
+        return actor
 
 
 def _digest(key: str) -> bytes:

@@ -18,16 +18,25 @@ async def read_body(request: web.Request, limit: int) -> bytes:
     """Read the whole body; a Problem (413) as soon as it is known to be over `limit` bytes."""
     if (request.content_length or 0) > limit:
         raise _too_large(limit)
-    parts: list[bytes] = []
-    size = 0
+    content = request.content
     try:
-        async for part in request.content.iter_any():
-            size += len(part)
-            if size > limit:
-                raise _too_large(limit)
-            parts.append(part)
+        # A small body is there, with its end, as soon as its head is.
+        raw = content.read_nowait() if content.is_eof() else await _read_parts(request, limit)
     except (HttpProcessingError, web.RequestPayloadError):
         raise Problem("bad-request", "the body is not encoded as its headers say") from None
+    if len(raw) > limit:
+        raise _too_large(limit)
+    return raw
+
+
+async def _read_parts(request: web.Request, limit: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.content.iter_any():
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        parts.append(part)
     return b"".join(parts)
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -22,6 +25,7 @@ from notifier.store import switches
 
 BATCH_MAX = 1_000
 BATCH_BUDGET_S = 20.0
+PARSED_AT_ONCE = 250  # events of a batch
 NDJSON = "application/x-ndjson"
 REPLAYED = {"Idempotent-Replayed": "true"}
 
@@ -112,38 +116,77 @@ def _too_large() -> Problem:
 
 
 async def _accept_all(ingest: Ingest, items: Sequence[Any]) -> list[dict[str, Any]]:
+    """Accept all of them; one result each, in order."""
+    batch = _Batch(ingest, len(items))
+    try:
+        for index, item in enumerate(items):
+            if index % PARSED_AT_ONCE == 0:
+                await asyncio.sleep(0)  # those that are parsed are taken meanwhile
+            batch.add(index, item)
+        return await batch.ended()
+    finally:
+        batch.chains.clear()  # when the request was given up, nothing more of it goes in
+
+
+@dataclass(slots=True)
+class _Batch:
     """One chain per user, in array order; chains run side by side and meet in the groups of the ingest."""
-    results: list[dict[str, Any] | None] = [None] * len(items)
-    chains: dict[str, list[tuple[int, Event]]] = {}
-    for index, item in enumerate(items):
-        if isinstance(item, Problem):
-            results[index] = _failed(item)
-            continue
+
+    ingest: Ingest
+    number: int
+    chains: dict[str, deque[tuple[int, Event]]] = field(default_factory=dict)
+    results: dict[int, dict[str, Any]] = field(default_factory=dict)
+    deadline: float = field(default_factory=lambda: time.monotonic() + BATCH_BUDGET_S)
+    _all: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def add(self, index: int, item: Any) -> None:
+        """Take one item, behind those of the same user."""
         try:
+            if isinstance(item, Problem):
+                raise item
             event = parse_event(item, None)
         except Problem as problem:
-            results[index] = _failed(problem)
+            self._end(index, _failed(problem))
+            return
+        if (chain := self.chains.get(event.user_id)) is not None:
+            chain.append((index, event))
         else:
-            chains.setdefault(event.user_id, []).append((index, event))
-    deadline = time.monotonic() + BATCH_BUDGET_S
-    await asyncio.gather(*(_chain(ingest, chain, results, deadline) for chain in chains.values()))
-    assert all(result is not None for result in results)
-    return [result for result in results if result is not None]
+            self.chains[event.user_id] = deque([(index, event)])
+            self._go_on(event.user_id)
 
+    async def ended(self) -> list[dict[str, Any]]:
+        """Give all results, in order."""
+        if self.number:
+            await self._all.wait()
+        return [self.results[index] for index in range(self.number)]
 
-async def _chain(
-    ingest: Ingest, chain: Sequence[tuple[int, Event]], results: list[dict[str, Any] | None], deadline: float
-) -> None:
-    for index, event in chain:
-        if time.monotonic() >= deadline:
-            results[index] = _failed(Busy("the batch ran out of time before this event; repeat it"))
-            continue
-        try:
-            status, body = _told(await ingest.accept(event))
-        except Exception as error:  # noqa: BLE001 - one item never harms another; its own result says what happened
-            results[index] = _failed(error)
+    def _go_on(self, user_id: str) -> None:
+        """Hand in the user's next event, when there is one."""
+        chain = self.chains.get(user_id, ())
+        while chain:
+            index, event = chain.popleft()
+            try:
+                if time.monotonic() >= self.deadline:
+                    raise Busy("the batch ran out of time before this event; repeat it")
+                self.ingest.put(event, partial(self._hear, index, user_id))
+            except Busy as busy:
+                self._end(index, _failed(busy))
+            else:
+                return
+        self.chains.pop(user_id, None)
+
+    def _hear(self, index: int, user_id: str, outcome: Accepted | Exception) -> None:
+        if isinstance(outcome, Exception):
+            self._end(index, _failed(outcome))
         else:
-            results[index] = {"status": status, **body}
+            status, body = _told(outcome)
+            self._end(index, {"status": status, **body})
+        self._go_on(user_id)
+
+    def _end(self, index: int, result: dict[str, Any]) -> None:
+        self.results[index] = result
+        if len(self.results) == self.number:
+            self._all.set()
 
 
 def _failed(error: Exception) -> dict[str, Any]:

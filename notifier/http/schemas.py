@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from email_validator import EmailNotValidError, validate_email
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
-from notifier.domain.event import API, LOGIN_WEBHOOK, Event, Profile, fingerprint
+from notifier.domain.event import API, LOGIN_WEBHOOK, Event, Profile, canonical, digest
 from notifier.domain.journey import LOGGED_IN
 from notifier.http.problems import Problem
 
@@ -25,6 +25,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+_MANY_DIGITS = re.compile(r"\d{300}")
 _ID = re.compile(r"[\x21-\x7e]{1,255}")
 _PLAIN_LOCAL = re.compile(r"[A-Za-z0-9]+(?:[._+-][A-Za-z0-9]+)*")
 _PLAIN_MAX = 64  # characters of the whole address: far below every limit of a part
@@ -150,7 +151,10 @@ class _NotJson(ValueError):
 def parse_json(raw: bytes) -> Any:
     """Read a body; a Problem (400) when it is not JSON."""
     try:
-        return json.loads(raw.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_unique)
+        text = raw.decode("utf-8")
+        if text.startswith("\ufeff"):
+            raise _NotJson("it begins with a BOM")
+        return _JSON.decode(text)
     except (json.JSONDecodeError, _NotJson) as error:
         detail = f"the body is not JSON: {error}"
     except UnicodeDecodeError:
@@ -173,27 +177,35 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+_JSON = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_unique)
+
+
 def check_storable(document: Any) -> None:
     """Refuse what PostgreSQL or another reader could not hold: NUL, lone surrogates, endless numbers, deep nesting."""
-    if _is_storable(document, 0):
-        return
     errors = list(_unstorable(document, "", 0))
     if errors:
         raise Problem("invalid", f"{errors[0][0] or 'the body'} {errors[0][1]}", errors[:20])
 
 
-def _is_storable(value: Any, depth: int) -> bool:
-    """Whether there is surely nothing to refuse: the quick look, which need not say where."""
-    kind = type(value)
-    if kind is str:
-        return value.isascii() and "\x00" not in value
-    if kind is dict:
-        return depth < DEPTH_MAX and all(
-            _is_storable(name, depth) and _is_storable(item, depth + 1) for name, item in value.items()
-        )
-    if kind is list:
-        return depth < DEPTH_MAX and all(_is_storable(item, depth + 1) for item in value)
-    return value is None or kind is bool or (kind in (int, float) and -(10**300) < value < 10**300)
+def _canonical(content: dict[str, Any], document: dict[str, Any]) -> str:
+    """The canonical form of content that is storable; raises a Problem that points at what in the document is not."""
+    try:
+        text = canonical(content)
+    except (ValueError, RecursionError):
+        check_storable(document)
+        raise
+    if not _is_storable(text):
+        check_storable(document)
+    return text
+
+
+def _is_storable(text: str) -> bool:
+    """Whether the canonical form shows at a glance that there is nothing to refuse, as it mostly does.
+
+    It is in ASCII: all characters that could be wrong are escapes in it, every level of nesting opens a bracket, and a
+    number that is too large has many digits.
+    """
+    return "\\u" not in text and text.count("{") + text.count("[") <= DEPTH_MAX and _MANY_DIGITS.search(text) is None
 
 
 def _unstorable(value: Any, pointer: str, depth: int) -> Iterator[tuple[str, str]]:
@@ -241,8 +253,10 @@ def parse_event(document: Any, header_id: str | None) -> Event:
     """Make an Event of one parsed body. Raises a Problem that points at what is wrong."""
     if not isinstance(document, dict):
         raise Problem("invalid", "an event is a JSON object", [("", "must be an object")])
-    check_storable(document)
     body_id = document.get("id")
+    if body_id is not None and not (isinstance(body_id, str) and body_id.isprintable()):
+        check_storable(document)
+    content = _canonical({name: value for name, value in document.items() if name != "id"}, document)
     if body_id is None and header_id is None:
         raise Problem(
             "bad-request",
@@ -256,14 +270,13 @@ def parse_event(document: Any, header_id: str | None) -> Event:
     parsed = validate(EventIn, document)
     event_id = parsed.id or header_id
     assert event_id is not None
-    content = {name: value for name, value in document.items() if name != "id"}
     return Event(
         source=API,
         id=event_id,
         type=parsed.type,
         user_id=parsed.user.id,
         occurred_at=parsed.occurred_at,
-        fingerprint=fingerprint(content),
+        fingerprint=digest(content),
         profile=Profile(
             parsed.user.email, parsed.user.name, parsed.user.timezone, parsed.user.locale, parsed.user.attributes
         ),
@@ -275,7 +288,7 @@ def parse_login(document: Any, webhook_id: str) -> Event:
     """Make an Event of a login webhook's body. Raises a Problem that points at what is wrong."""
     if not isinstance(document, dict):
         raise Problem("invalid", "the body is a JSON object", [("", "must be an object")])
-    check_storable(document)
+    content = _canonical(document, document)
     parsed = validate(LoginIn, document)
     return Event(
         source=LOGIN_WEBHOOK,
@@ -283,7 +296,7 @@ def parse_login(document: Any, webhook_id: str) -> Event:
         type=LOGGED_IN,
         user_id=parsed.data.user_id,
         occurred_at=parsed.timestamp,
-        fingerprint=fingerprint(document),
+        fingerprint=digest(content),
         profile=Profile(),
         data={},
     )

@@ -1,88 +1,79 @@
-"""What a sender is told: one answer for both doors, built from what the transaction saw."""
+"""What a sender is told: one answer for both doors, made of what is kept of it, the first time as at a repeat."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence, Set
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from notifier.domain.event import Event
-from notifier.domain.journey import Plan, concerns
+from notifier.domain.journey import concerns
 from notifier.domain.notification import NotificationRow
-from notifier.store import outbox
+from notifier.store.outbox import Decision
+from notifier.store.rows import to_text
+
+Packed = Mapping[str, Sequence[Sequence[Any]]]
 
 
-def build_answer(
-    event: Event,
+def pack_answer(
+    event_type: str,
     occurred_at: datetime,
-    planned: Plan,
-    created: Mapping[tuple[str, str], outbox.Decision],
+    new: Iterable[Decision],
+    existing: Iterable[NotificationRow],
     canceled: Set[UUID],
     standing: Sequence[NotificationRow],
-) -> dict[str, Any]:
-    """What the sender is told, for both doors: each takes the parts that its own contract names."""
+) -> Packed:
+    """What an event did, as its row keeps it: all that the rest of the row does not say, and no empty list.
+
+    `new` and `existing`: what the event asks for; `standing`: all the user had, and where it stands now.
+    """
     by_id = {row.id: row for row in standing}
-    concerned = [row for row in standing if concerns(event.type, occurred_at, row)]
-    too_late = [row for row in concerned if row.id not in canceled and row.is_too_late]
+    notifications = [
+        [row.id, made.kind, made.state.value, (made.due_at - occurred_at).total_seconds()]
+        for row, made in ((row, row.creation) for row in new)
+    ] + [
+        [str(row.id), row.kind, row.state.value, (row.due_at - occurred_at).total_seconds(), True]
+        for row in (by_id.get(row.id, row) for row in existing)
+    ]
+    if not standing:
+        return {"notifications": notifications} if notifications else {}
+    stopped = [row for row in standing if row.id in canceled]
+    too_late = [
+        row for row in standing if row.id not in canceled and row.is_too_late and concerns(event_type, occurred_at, row)
+    ]
     late_ids = {row.id for row in too_late}
-    new = [created[event.user_id, creation.kind] for creation in planned.create]
-    existing = [by_id.get(row.id, row) for row in planned.existing]
-    return {
-        "event": {"id": event.id, "type": event.type, "duplicate": False},
-        "notifications": [
-            {
-                "id": decision.id,
-                "kind": decision.creation.kind,
-                "state": decision.creation.state.value,
-                "due_at": decision.creation.due_at.isoformat(),
-            }
-            for decision in new
-        ]
-        + [
-            {
-                "id": str(row.id),
-                "kind": row.kind,
-                "state": row.state.value,
-                "due_at": row.due_at.isoformat(),
-                "existing": True,
-            }
-            for row in existing
+    packed: dict[str, list[list[Any]]] = {
+        "notifications": notifications,
+        "canceled": [[str(row.id), row.kind, (row.due_at - occurred_at).total_seconds()] for row in stopped],
+        "too_late": [[str(row.id), row.kind, row.state.value, _text(row.since)] for row in too_late],
+        "untouched": [
+            [str(row.id), row.kind, row.state.value]
+            for row in standing
+            if row.id not in canceled and row.id not in late_ids
         ],
-        **three_lists(
-            [row for row in standing if row.id in canceled],
-            too_late,
-            [row for row in standing if row.id not in canceled and row.id not in late_ids],
-        ),
-        "user_id": event.user_id,
     }
+    return {name: items for name, items in packed.items() if items}
 
 
-_LISTS = ("notifications", "canceled", "too_late", "untouched")
-
-
-def pack(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of an answer: all that the event's own row does not say."""
-    return {name: answer[name] for name in _LISTS if answer[name]}
-
-
-def unpack(event: Event, packed: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the answer again that was packed for this event."""
+def unpack(event: Event, occurred_at: datetime, packed: Packed) -> dict[str, Any]:
+    """Give the whole answer, for both doors: each takes the parts that its own contract names."""
     return {
         "event": {"id": event.id, "type": event.type, "duplicate": False},
-        **{name: packed.get(name, []) for name in _LISTS},
+        "notifications": [_notification(item, occurred_at) for item in packed.get("notifications", ())],
+        "canceled": [_canceled(item, occurred_at) for item in packed.get("canceled", ())],
+        "too_late": [_late(item) for item in packed.get("too_late", ())],
+        "untouched": [_untouched(item) for item in packed.get("untouched", ())],
         "user_id": event.user_id,
     }
 
 
-def left_standing(
-    answer: Mapping[str, Any], event: Event, occurred_at: datetime, standing: Sequence[NotificationRow]
-) -> int:
-    """How many notifications a built answer does not call canceled although its event could have stopped them: none.
+def left_standing(packed: Packed, event: Event, occurred_at: datetime, standing: Sequence[NotificationRow]) -> int:
+    """How many notifications an answer does not call canceled although its event could have stopped them: none.
 
     It does not ask how the answer came about, so that it notices when a step of that is missing.
     """
-    canceled = {item["id"] for item in answer["canceled"]}
+    canceled = {item[0] for item in packed.get("canceled", ())}
     return sum(
         row.can_still_be_canceled and str(row.id) not in canceled and concerns(event.type, occurred_at, row)
         for row in standing
@@ -94,14 +85,44 @@ def three_lists(
 ) -> dict[str, list[dict[str, Any]]]:
     """Where all notifications of a user stand after something came to stop them."""
     return {
-        "canceled": [{"id": str(row.id), "kind": row.kind, "due_at": row.due_at.isoformat()} for row in canceled],
+        "canceled": [{"id": str(row.id), "kind": row.kind, "due_at": to_text(row.due_at)} for row in canceled],
         "too_late": [
-            {"id": str(row.id), "kind": row.kind, "state": row.state.value, "since": _iso(row.since)}
+            {"id": str(row.id), "kind": row.kind, "state": row.state.value, "since": _text(row.since)}
             for row in too_late
         ],
         "untouched": [{"id": str(row.id), "kind": row.kind, "state": row.state.value} for row in untouched],
     }
 
 
-def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()
+# Earlier versions kept the items as they are told; those are given as they are.
+
+
+def _notification(item: Any, occurred_at: datetime) -> dict[str, Any]:
+    if isinstance(item, dict):
+        return item
+    told = {"id": item[0], "kind": item[1], "state": item[2], "due_at": _later(occurred_at, item[3])}
+    if len(item) > 4:
+        told["existing"] = item[4]
+    return told
+
+
+def _canceled(item: Any, occurred_at: datetime) -> dict[str, Any]:
+    if isinstance(item, dict):
+        return item
+    return {"id": item[0], "kind": item[1], "due_at": _later(occurred_at, item[2])}
+
+
+def _late(item: Any) -> dict[str, Any]:
+    return item if isinstance(item, dict) else {"id": item[0], "kind": item[1], "state": item[2], "since": item[3]}
+
+
+def _untouched(item: Any) -> dict[str, Any]:
+    return item if isinstance(item, dict) else {"id": item[0], "kind": item[1], "state": item[2]}
+
+
+def _later(occurred_at: datetime, seconds: float) -> str:
+    return to_text(occurred_at + timedelta(seconds=seconds) if seconds else occurred_at)
+
+
+def _text(moment: datetime | None) -> str | None:
+    return None if moment is None else to_text(moment)

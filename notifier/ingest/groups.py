@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Coroutine, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from notifier import observe
 from notifier.coordination.wakeup import Wakeup
@@ -24,6 +25,7 @@ from notifier.store.database import RETRYABLE, UNAVAILABLE, Database
 
 EVENT_BUDGET_S = 4.0  # an event is answered within this, one way or the other
 GROUP_MAX = 256  # events in one transaction
+GROUP_WHOLE = 32  # events that are not divided among two groups
 GROUPS_AT_ONCE = 2  # one is prepared and read here while the database is at work on the other
 GROUP_LOCK_TIMEOUT_S = 0.1  # a group does not wait long for anybody
 ALONE_LOCK_TIMEOUT_S = 2.0
@@ -31,12 +33,15 @@ HELD_UP_S = 5.0  # how long events of a user whose lock could not be had stay ou
 WAITING_MAX = 20_000  # events in this process that wait for a transaction
 _AGAIN = (*RETRYABLE, Overtaken)
 
+Outcome: TypeAlias = Accepted | Exception
+
 
 @dataclass(slots=True)
 class _Waiting:
     event: Event
     deadline: float
-    done: asyncio.Future[Accepted]
+    tell: Callable[[Outcome], None]
+    is_over: bool = False  # the sender has been told, or hung up
     keys: tuple[tuple[str, ...], tuple[str, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -46,14 +51,6 @@ class _Waiting:
     @property
     def left_s(self) -> float:
         return self.deadline - time.monotonic()
-
-    def finish(self, outcome: Accepted | Exception) -> None:
-        if self.done.done():
-            return  # the sender has been told to repeat, or hung up; the repeat will find the stored answer
-        if isinstance(outcome, Accepted):
-            self.done.set_result(outcome)
-        else:
-            self.done.set_exception(outcome)
 
 
 @dataclass(slots=True)
@@ -65,8 +62,11 @@ class Ingest:
     wakeup: Wakeup
     alone_max: int
     _waiting: list[_Waiting] = field(default_factory=list)
+    _deadlines: deque[_Waiting] = field(default_factory=deque)  # in order of their deadlines, that of their arrival
+    _timer: asyncio.TimerHandle | None = None
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _groups: set[asyncio.Task[None]] = field(default_factory=set)
+    _in_groups: int = 0  # events
     _alone: set[asyncio.Task[None]] = field(default_factory=set)
     _busy: set[tuple[str, ...]] = field(default_factory=set)
     _held_up: dict[str, float] = field(default_factory=dict)
@@ -84,26 +84,53 @@ class Ingest:
         Raises Invalid (422), KeyReused (422) or Busy (503). After Busy the event may still be committed; a repeat
         then gets its answer.
         """
+        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def tell(outcome: Outcome) -> None:
+            if not done.done():
+                done.set_result(outcome)
+
+        waiting = self.put(event, tell)
+        try:
+            outcome = await done
+        finally:
+            waiting.is_over = True
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def put(self, event: Event, tell: Callable[[Outcome], None]) -> _Waiting:
+        """Do the same without waiting: `tell` hears once what accept() returns or raises. Raises Busy itself."""
         if len(self._waiting) + len(self._alone) >= WAITING_MAX:
             raise Busy("too many events wait for the database; repeat this one")
-        waiting = _Waiting(event, time.monotonic() + EVENT_BUDGET_S, asyncio.get_running_loop().create_future())
+        waiting = _Waiting(event, time.monotonic() + EVENT_BUDGET_S, tell)
         self._waiting.append(waiting)
+        self._deadlines.append(waiting)
+        if self._timer is None:
+            self._watch_deadlines()
         self._changed.set()
-        try:
-            async with asyncio.timeout(EVENT_BUDGET_S):
-                accepted = await waiting.done
-        except TimeoutError:
-            self._count(event, "busy")
-            raise Busy("the event could not be stored in time; repeat it") from None
-        except NotifierError as error:
-            self._count(event, "busy" if isinstance(error, Busy) else "refused")
-            raise
-        self._count(event, "replayed" if accepted.replayed else "accepted")
-        return accepted
+        return waiting
+
+    def _watch_deadlines(self) -> None:
+        """Answer those whose time is over, and look again when that of the first of the others will be."""
+        while self._deadlines and (self._deadlines[0].is_over or self._deadlines[0].left_s <= 0):
+            self._finish(self._deadlines.popleft(), Busy("the event could not be stored in time; repeat it"))
+        self._timer = None
+        if self._deadlines:
+            self._timer = asyncio.get_running_loop().call_at(self._deadlines[0].deadline, self._watch_deadlines)
+
+    def _finish(self, waiting: _Waiting, outcome: Outcome) -> None:
+        if waiting.is_over:
+            return  # the sender has been told to repeat, or hung up; the repeat will find the stored answer
+        waiting.is_over = True
+        if isinstance(outcome, Accepted):
+            self._count(waiting.event, "replayed" if outcome.replayed else "accepted")
+        elif isinstance(outcome, NotifierError):
+            self._count(waiting.event, "busy" if isinstance(outcome, Busy) else "refused")
+        waiting.tell(outcome)
 
     def _count(self, event: Event, outcome: str) -> None:
-        label = event.type if event.type in self.journeys.event_types else "other"
-        observe.EVENTS.labels(label, outcome).inc()
+        observe.event_counter(event.type if event.type in self.journeys.event_types else "other", outcome).inc()
 
     async def run(self) -> None:
         """Form groups and run them, for ever."""
@@ -111,7 +138,7 @@ class Ingest:
             while True:
                 await self._changed.wait()
                 self._changed.clear()
-                while len(self._groups) < GROUPS_AT_ONCE and (group := self._next_group()):
+                while (size := self._next_size()) and (group := self._next_group(size)):
                     self._start(self._groups, self._run_group(group))
         finally:
             for task in self._groups:
@@ -127,7 +154,19 @@ class Ingest:
         running.add(task)
         task.add_done_callback(ended)
 
-    def _next_group(self) -> list[_Waiting]:
+    def _next_size(self) -> int:
+        """How many events the next group may have; 0: it is not to begin yet.
+
+        Two groups of one size keep both this process and the database at work; small ones cost more than they gain.
+        So half of those who wait begin, and the others when they are as many as are under way.
+        """
+        if not self._groups:
+            return min(GROUP_MAX, max(GROUP_WHOLE, (len(self._waiting) + 1) // 2))
+        if len(self._groups) < GROUPS_AT_ONCE and len(self._waiting) >= self._in_groups:
+            return GROUP_MAX
+        return 0
+
+    def _next_group(self, size: int) -> list[_Waiting]:
         """At most one event per id and one per user; who meets somebody under way stays in the queue.
 
         Events of a user whose lock was waited for in vain a moment ago start alone at once, so that they do not undo
@@ -140,10 +179,10 @@ class Ingest:
         taken = set(self._busy)
         rest: list[_Waiting] = []
         for waiting in self._waiting:
-            if waiting.done.done():
+            if waiting.is_over:
                 continue
             by_user, by_id = waiting.keys
-            if len(group) >= GROUP_MAX or by_user in taken or by_id in taken:
+            if len(group) >= size or by_user in taken or by_id in taken:
                 rest.append(waiting)
                 # Later events of the same user must not overtake this one.
                 taken.update(waiting.keys)
@@ -155,6 +194,7 @@ class Ingest:
                 self._busy.update(waiting.keys)
                 group.append(waiting)
         self._waiting = rest
+        self._in_groups += len(group)
         return group
 
     async def _run_group(self, group: Sequence[_Waiting]) -> None:
@@ -167,9 +207,14 @@ class Ingest:
             for waiting in group:
                 self._start_alone(waiting)
             return
-        for waiting, outcome in zip(group, outcomes, strict=True):
+        finally:
+            self._in_groups -= len(group)
+        for waiting in group:
             self._busy.difference_update(waiting.keys)
-            waiting.finish(outcome)
+        for waiting, outcome in zip(group, outcomes, strict=True):
+            self._finish(waiting, outcome)
+        while self._deadlines and self._deadlines[0].is_over:
+            self._deadlines.popleft()
 
     def _start_alone(self, waiting: _Waiting) -> None:
         self._busy.update(waiting.keys)
@@ -178,12 +223,12 @@ class Ingest:
     async def _run_alone(self, waiting: _Waiting) -> None:
         try:
             async with asyncio.timeout(max(0.0, waiting.left_s)):
-                waiting.finish(await self._try_until_deadline(waiting))
+                self._finish(waiting, await self._try_until_deadline(waiting))
         except TimeoutError:
-            waiting.finish(Busy("the event could not be stored in time; repeat it"))
+            self._finish(waiting, Busy("the event could not be stored in time; repeat it"))
         except Exception as error:  # noqa: BLE001 - the top of this event's own run
             observe.log().error("ingest_failed", error=_name(error), exc_info=error)
-            waiting.finish(error)
+            self._finish(waiting, error)
         finally:
             self._busy.difference_update(waiting.keys)
 
@@ -193,7 +238,7 @@ class Ingest:
             return GROUP_LOCK_TIMEOUT_S
         return max(0.01, min(ALONE_LOCK_TIMEOUT_S, waiting.left_s))
 
-    async def _try_until_deadline(self, waiting: _Waiting) -> Accepted | Exception:
+    async def _try_until_deadline(self, waiting: _Waiting) -> Outcome:
         pause_s = 0.02
         while True:
             try:

@@ -1,4 +1,4 @@
-"""One transaction for a group of events: lock, read, plan, cancel, decide, answer.
+"""One transaction for a group of events: look up and lock, read, plan, cancel, decide, answer.
 
 Each step is a statement of its own, because only a new statement sees what a lock waited for.
 """
@@ -15,13 +15,13 @@ from notifier import observe
 from notifier.coordination.wakeup import Wakeup
 from notifier.domain.errors import Busy, Invalid, KeyReused
 from notifier.domain.event import Event
-from notifier.domain.journey import Journeys, Plan, Seen, UserState, cancel_reason, concerns, plan
+from notifier.domain.journey import Journeys, Plan, UserState, cancel_reason, concerns, plan
 from notifier.domain.notification import NotificationRow, State
 from notifier.domain.restore import NOTHING_LOST
 from notifier.failpoints import Point, reach
-from notifier.ids import new_id_text
-from notifier.ingest.answer import build_answer, left_standing, pack, unpack
-from notifier.store import acceptance, events, installation, moves, outbox, restores, users
+from notifier.ids import new_id_texts
+from notifier.ingest.answer import Packed, left_standing, pack_answer, unpack
+from notifier.store import acceptance, installation, moves, outbox, restores, users
 from notifier.store.database import Connection, Database
 
 CANCEL_ROUNDS_MAX = 20  # repeats while a row keeps coming back; once is nearly always enough
@@ -47,10 +47,11 @@ class Door:
 async def transact(door: Door, group: Sequence[Event], lock_timeout_s: float) -> list[Accepted | Exception]:
     """Run one group as one transaction. Outcomes in the group's order; an exception undoes all of them."""
     async with door.database.transaction(lock_timeout_s=lock_timeout_s) as conn:
-        met = await events.look_up(conn, group)
+        met = await acceptance.meet(conn, group)
         fresh = [event for event, found in zip(group, met, strict=True) if found.is_new]
         decided = _Decided()
         if fresh:
+            await reach(Point.INGEST_AFTER_LOCK)
             decided = await _decide(door, conn, fresh)
             await reach(Point.INGEST_BEFORE_COMMIT)
     if fresh:
@@ -65,7 +66,7 @@ async def transact(door: Door, group: Sequence[Event], lock_timeout_s: float) ->
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Decided:
     """The answer per event, (state, reason) of everything that ended by them, and what they wrongly left standing."""
 
@@ -73,57 +74,60 @@ class _Decided:
     closed: list[tuple[str, str]] = field(default_factory=list)
     left_standing: int = 0
 
+    def add(
+        self,
+        event: Event,
+        occurred_at: datetime,
+        packed: Packed,
+        new: Sequence[outbox.Decision],
+        standing: Sequence[NotificationRow],
+    ) -> None:
+        """Add what came of one event."""
+        self.answers[event.source, event.id] = unpack(event, occurred_at, packed)
+        for _, made in new:
+            if made.reason is not None and made.state is not State.PENDING:
+                self.closed.append((made.state.value, made.reason))
+        self.closed += [("canceled", cancel_reason(event.type))] * len(packed.get("canceled", ()))
+        self.left_standing += left_standing(packed, event, occurred_at, standing)
+
 
 async def _decide(door: Door, conn: Connection, group: Sequence[Event]) -> _Decided:
-    """Lock the users, decide and write. One event per user."""
-    now = await _lock(conn, group)
+    """Decide and write, with the users locked. One event per user."""
+    now = await _date(conn, group)
     profiles = {profile.user_id: profile for profile in await acceptance.read(conn, [e.user_id for e in group])}
-    at = {e.user_id: e.occurred_at or now or profiles[e.user_id].now for e in group}
-    now = profiles[group[0].user_id].now
+    first = profiles[group[0].user_id]
+    at = {e.user_id: e.occurred_at or now or first.now for e in group}
     lost = NOTHING_LOST
-    if profiles[group[0].user_id].was_restored:
+    if first.was_restored:
         _, lost = await restores.now_and_lost_time(conn)
     states = await _read_users(conn, profiles)
-    plans = {e.user_id: plan(e, at[e.user_id], states[e.user_id], door.journeys, now, lost) for e in group}
+    plans = {e.user_id: plan(e, at[e.user_id], states[e.user_id], door.journeys, first.now, lost) for e in group}
     canceled: set[UUID] = set()
     standing: Mapping[str, Sequence[NotificationRow]] = {user: state.notifications for user, state in states.items()}
     if any(event.type in door.journeys.canceling_types for event in group) or any(p.cancel for p in plans.values()):
         canceled, standing = await _cancel(conn, group, at, plans, standing)
-    created = _decisions(group, plans)
-    answers = {
-        e.user_id: build_answer(e, at[e.user_id], plans[e.user_id], created, canceled, standing[e.user_id])
-        for e in group
-    }
-    times = [
-        acceptance.Time(e.user_id, Seen(at[e.user_id], e.ref), e.type, e.type not in states[e.user_id].last_seen)
-        for e in group
-        if e.type in door.journeys.event_types and not states[e.user_id].erased
-    ]
-    taken = [acceptance.Taken(e, at[e.user_id], pack(answers[e.user_id])) for e in group]
-    # Under the user's lock nobody else decides for this user: the guard can only meet a bug, and then this fails.
-    received_at = profiles[group[0].user_id].received_at
-    await acceptance.write(conn, times, list(created.values()), taken, now, received_at)
-    closed = [
-        (decision.creation.state.value, decision.creation.reason)
-        for decision in created.values()
-        if decision.creation.reason is not None and decision.creation.state is not State.PENDING
-    ]
+    decided = _Decided()
+    ids = iter(new_id_texts(sum(len(planned.create) for planned in plans.values())))
+    taken: list[acceptance.Taken] = []
     for event in group:
-        closed += [("canceled", cancel_reason(event.type))] * len(answers[event.user_id]["canceled"])
-    return _Decided(
-        answers={(event.source, event.id): answers[event.user_id] for event in group},
-        closed=closed,
-        left_standing=sum(left_standing(answers[e.user_id], e, at[e.user_id], standing[e.user_id]) for e in group),
-    )
+        user, occurred_at = states[event.user_id], at[event.user_id]
+        new = [outbox.Decision(next(ids), creation) for creation in plans[event.user_id].create]
+        found = standing[event.user_id]
+        packed = pack_answer(event.type, occurred_at, new, plans[event.user_id].existing, canceled, found)
+        is_timed = event.type in door.journeys.event_types and not user.erased
+        is_first = event.type not in user.last_seen if is_timed else None
+        taken.append(acceptance.Taken(event, occurred_at, packed, new, is_first))
+        decided.add(event, occurred_at, packed, new, found)
+    # Under the user's lock nobody else decides for this user: the guard can only meet a bug, and then this fails.
+    await acceptance.write(conn, taken, first.now, first.received_at)
+    return decided
 
 
-async def _lock(conn: Connection, group: Sequence[Event]) -> datetime | None:
-    """Lock the users and merge what is said of them. Returns when those events occurred that do not say so, if any.
+async def _date(conn: Connection, group: Sequence[Event]) -> datetime | None:
+    """Say when those events occurred that do not say so, if any, and merge what they say of their users.
 
     Their time is read once the locks are there, and only then is it known what their profiles are newer than.
     """
-    await users.lock(conn, [(event.user_id, event.occurred_at, event.profile) for event in group])
-    await reach(Point.INGEST_AFTER_LOCK)
     undated = [event for event in group if event.occurred_at is None]
     if not undated:
         return None
@@ -174,20 +178,13 @@ async def _cancel(
     raise Busy("a notification keeps moving while this event stops it; repeat the event")
 
 
-def _decisions(group: Sequence[Event], plans: Mapping[str, Plan]) -> dict[tuple[str, str], outbox.Decision]:
-    return {
-        (event.user_id, creation.kind): outbox.Decision(new_id_text(), event.user_id, f"event:{event.ref}", creation)
-        for event in group
-        for creation in plans[event.user_id].create
-    }
-
-
-def _known(event: Event, met: events.Met) -> Accepted | Exception:
+def _known(event: Event, met: acceptance.Met) -> Accepted | Exception:
     """What the sender of an event is told that is not to be stored."""
     if met.maintenance:
         return Busy("closed for maintenance; repeat the event later", retry_after_s=10)
     if met.answer is not None and met.fingerprint == event.fingerprint:
-        return Accepted(unpack(event, met.answer), replayed=True)
+        assert met.occurred_at is not None, "an answer is kept with its time"
+        return Accepted(unpack(event, met.occurred_at, met.answer), replayed=True)
     if met.fingerprint is not None:
         return KeyReused(event.id)
     return Invalid("occurred_at is more than 5 minutes ahead of the service's clock", pointer="/occurred_at")
@@ -206,7 +203,7 @@ async def _read_users(conn: Connection, profiles: Mapping[str, acceptance.Profil
             name=profile.name,
             locale=profile.locale,
             timezone=profile.timezone,
-            attributes=profile.attributes,
+            attributes=profile.attributes or {},
             notifications=notifications.get(user_id, ()),
             last_seen=seen.get(user_id, {}),
             erased=profile.erased,

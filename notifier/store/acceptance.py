@@ -10,10 +10,66 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from notifier.domain.event import Event
-from notifier.domain.journey import Seen
 from notifier.domain.notification import State
-from notifier.store.database import Connection
+from notifier.store import users
+from notifier.store.database import Connection, Row
 from notifier.store.outbox import Decision
+from notifier.store.rows import to_json, to_text
+
+# Looked up and locked in one statement: what the look sees is from before the wait for the locks, as it would be in a
+# statement before. It is a look only: the primary key decides when the events are stored.
+# What is known or held back touches no user. notifier.now() is asked in a subquery of its own, which runs once.
+MEET = f"""
+    WITH met AS MATERIALIZED (
+        SELECT t.*, e.fingerprint, e.answer, e.occurred_at,
+               EXISTS (SELECT FROM switches s
+                        WHERE s.name = 'maintenance' AND s.expires_at > notifier.now()) AS maintenance,
+               coalesce(t.at > (SELECT notifier.now()) + interval '5 minutes', false) AS in_future
+          FROM json_to_recordset($1::json) AS t (number integer, source text, id text, {users.SAID})
+          LEFT JOIN LATERAL (SELECT e.fingerprint, e.answer, e.occurred_at FROM events e
+                              WHERE e.source = t.source AND e.id = t.id LIMIT 1) AS e ON true),
+    said AS (SELECT * FROM met WHERE fingerprint IS NULL AND NOT maintenance AND NOT in_future),
+    {users.LOCKED}
+    SELECT fingerprint, answer, occurred_at, maintenance, in_future FROM met ORDER BY number
+"""  # noqa: S608 - constants of ours
+
+
+class Met(NamedTuple):
+    """What stands against storing an event: it is there (with what is kept of it), or a rule holds it back."""
+
+    fingerprint: bytes | None
+    answer: dict[str, Any] | None
+    occurred_at: datetime | None
+    maintenance: bool
+    in_future: bool
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing does."""
+        return self.fingerprint is None and not self.maintenance and not self.in_future
+
+
+async def meet(conn: Connection, events: Sequence[Event]) -> list[Met]:
+    """Look events up, in their order; create and lock the users of those that are new, and merge what they say.
+
+    One event a user. What is said at no time is left for users.lock(), when there is one.
+    """
+    rows = [
+        {
+            "number": number,
+            "source": event.source,
+            "id": event.id,
+            **users.what_is_said(event.user_id, event.occurred_at, event.profile),
+        }
+        for number, event in enumerate(events)
+    ]
+    return [_met(row) for row in await conn.fetch(MEET, to_json(rows))]
+
+
+def _met(row: Row) -> Met:
+    met = Met(*row)
+    return met if met.answer is None else met._replace(answer=json.loads(row["answer"]))
+
 
 # For most events all there is to read: a new user has no times and no notifications, and restores are rare. That they
 # are asked for keeps `notifier restored` waiting until these events are decided.
@@ -21,7 +77,7 @@ from notifier.store.outbox import Decision
 READ = """
     SELECT u.user_id, u.email, u.name, u.timezone, u.locale, u.attributes, u.erased_at IS NOT NULL AS erased,
            l.user_id IS NOT NULL AS was_seen, o.user_id IS NOT NULL AS has_notifications,
-           EXISTS (SELECT FROM restores) AS was_restored, notifier.now() AS now,
+           EXISTS (SELECT FROM restores) AS was_restored, (SELECT notifier.now()) AS now,
            clock_timestamp() AS received_at
       FROM unnest($1::text[]) AS t (user_id)
       JOIN LATERAL (SELECT * FROM users u WHERE u.user_id = t.user_id LIMIT 1) AS u ON true
@@ -43,7 +99,7 @@ class Profiled(NamedTuple):
     name: str | None
     timezone: str | None
     locale: str | None
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, Any] | None
     erased: bool
     was_seen: bool
     has_notifications: bool
@@ -54,23 +110,12 @@ class Profiled(NamedTuple):
 
 async def read(conn: Connection, user_ids: Sequence[str]) -> list[Profiled]:
     """Read the users; must be a later statement than the one that locked them, so that it sees what that waited for."""
-    return [
-        Profiled(
-            user_id=row["user_id"],
-            email=row["email"],
-            name=row["name"],
-            timezone=row["timezone"],
-            locale=row["locale"],
-            attributes={} if row["attributes"] is None else json.loads(row["attributes"]),
-            erased=row["erased"],
-            was_seen=row["was_seen"],
-            has_notifications=row["has_notifications"],
-            was_restored=row["was_restored"],
-            now=row["now"],
-            received_at=row["received_at"],
-        )
-        for row in await conn.fetch(READ, list(user_ids))
-    ]
+    return [_profiled(row) for row in await conn.fetch(READ, list(user_ids))]
+
+
+def _profiled(row: Row) -> Profiled:
+    profiled = Profiled(*row)
+    return profiled if profiled.attributes is None else profiled._replace(attributes=json.loads(row["attributes"]))
 
 
 # Guard and place are one statement: where (user, kind) is there already, nothing goes in anywhere. An event goes in
@@ -79,23 +124,26 @@ async def read(conn: Connection, user_ids: Sequence[str]) -> list[Profiled]:
 # Its time of arrival is from before all that it led to, which the timeline shows after it.
 # The rows come as JSON: for each event fifty values would have to be put into arrays, one by one.
 WRITE = """
-    WITH l AS MATERIALIZED (
+    WITH e AS MATERIALIZED (
         SELECT * FROM json_to_recordset($1::json)
-                      AS t (user_id text, event_type text, seen_at timestamptz, event_ref text, is_new boolean)),
+                      AS t (number integer, source text, id text, type text, user_id text, occurred_at timestamptz,
+                            fingerprint bytea, answer json, is_first boolean)),
     l_new AS (
         INSERT INTO last_seen (user_id, event_type, seen_at, event_ref)
-        SELECT user_id, event_type, seen_at, event_ref FROM l WHERE is_new ORDER BY user_id, event_type),
+        SELECT user_id, type, occurred_at, source || '/' || id FROM e WHERE is_first ORDER BY user_id, type),
     l_again AS (
         INSERT INTO last_seen AS s (user_id, event_type, seen_at, event_ref)
-        SELECT user_id, event_type, seen_at, event_ref FROM l WHERE NOT is_new ORDER BY user_id, event_type
+        SELECT user_id, type, occurred_at, source || '/' || id FROM e WHERE NOT is_first ORDER BY user_id, type
             ON CONFLICT (user_id, event_type) DO UPDATE SET seen_at = excluded.seen_at, event_ref = excluded.event_ref
          WHERE excluded.seen_at > s.seen_at),
     n AS MATERIALIZED (
-        SELECT * FROM json_to_recordset($2::json)
-                      AS t (id uuid, user_id text, kind text, decided_at timestamptz, decided_by text,
-                            due_at timestamptz, cancel_on text[], cancel_from timestamptz, data jsonb, state text,
-                            reason text, ended_by text, doubt_since timestamptz, account text)
-         ORDER BY user_id, kind),
+        SELECT t.*, e.user_id, e.occurred_at AS decided_at, 'event:' || e.source || '/' || e.id AS decided_by,
+               coalesce(t.due, e.occurred_at) AS due_at, coalesce(t.graced, e.occurred_at) AS cancel_from
+          FROM json_to_recordset($2::json)
+               AS t (event integer, id uuid, kind text, due timestamptz, cancel_on text[], graced timestamptz,
+                     data jsonb, state text, reason text, ended_by text, doubt_since timestamptz, account text)
+          JOIN e ON e.number = t.event
+         ORDER BY e.user_id, t.kind),
     o AS (
         INSERT INTO outbox (id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data)
         SELECT id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data FROM n),
@@ -104,15 +152,14 @@ WRITE = """
         SELECT id, user_id, kind, due_at FROM n WHERE state = 'scheduled'),
     d AS (
         INSERT INTO deliveries (id, user_id, kind, next_attempt_at, doubt_since, provider, reason)
-        SELECT id, user_id, kind, notifier.now(), doubt_since, account, reason FROM n WHERE state = 'pending'),
+        SELECT id, user_id, kind, (SELECT notifier.now()), doubt_since, account, reason FROM n WHERE state = 'pending'),
     c AS (
         INSERT INTO settlements (id, user_id, kind, state, reason, decided_by, generation)
         SELECT id, user_id, kind, state, reason, ended_by, 0 FROM n WHERE state IN ('canceled', 'skipped'))
     INSERT INTO events (source, id, type, user_id, occurred_at, fingerprint, answer, taken_at,
                         received_at)
-    SELECT t.source, t.id, t.type, t.user_id, t.occurred_at, t.fingerprint, t.answer, $4, $5
-      FROM json_to_recordset($3::json)
-           AS t (source text, id text, type text, user_id text, occurred_at timestamptz, fingerprint bytea, answer json)
+    SELECT t.source, t.id, t.type, t.user_id, t.occurred_at, t.fingerprint, t.answer, $3, $4
+      FROM e AS t
      ORDER BY t.source COLLATE "C", t.id COLLATE "C"
 """
 
@@ -125,93 +172,68 @@ class Overtaken(Exception):
 
 
 class Taken(NamedTuple):
-    """One event that is accepted, when it occurred, and what is kept of the answer."""
+    """One event that is accepted, when it occurred, what is kept of the answer, and what it decided.
+
+    `is_first`: no other of its type is known of the user; None: when the user was last seen so is not kept.
+    """
 
     event: Event
     occurred_at: datetime
     answer: Mapping[str, Any]
+    decisions: Sequence[Decision] = ()
+    is_first: bool | None = None
 
 
-class Time(NamedTuple):
-    """The latest event of one type of one user. `is_new`: no earlier one of that type is known."""
+async def write(conn: Connection, taken: Sequence[Taken], taken_at: datetime, received_at: datetime) -> None:
+    """Write the decisions with their places, and the events with their answers and times; all or nothing.
 
-    user_id: str
-    seen: Seen
-    event_type: str
-    is_new: bool
-
-
-async def write(
-    conn: Connection,
-    times: Sequence[Time],
-    decisions: Sequence[Decision],
-    taken: Sequence[Taken],
-    taken_at: datetime,
-    received_at: datetime,
-) -> None:
-    """Write the latest times, the decisions with their places, and the events with their answers; all or nothing.
-
-    The caller holds the users' locks, and has read the time, business and real, since. Rows go in in the order of
-    their keys, whatever order they come in. Raises Overtaken.
+    The caller holds the users' locks, and has read the time, business and real, since. The statement puts rows
+    in in the order of their keys, whatever order they come in. Raises Overtaken.
     """
-    times = sorted(times, key=lambda item: (item.user_id, item.event_type))
-    decisions = sorted(decisions, key=lambda item: (item.user_id, item.creation.kind))
-    taken = sorted(taken, key=lambda item: (item.event.source, item.event.id))
-    assert all(row.creation.state in _PLACES for row in decisions)
-    arguments = (
-        [
-            {
-                "user_id": item.user_id,
-                "event_type": item.event_type,
-                "seen_at": _text(item.seen.at),
-                "event_ref": item.seen.ref,
-                "is_new": item.is_new,
-            }
-            for item in times
-        ],
-        [_row(row) for row in decisions],
-        [
-            {
-                "source": item.event.source,
-                "id": item.event.id,
-                "type": item.event.type,
-                "user_id": item.event.user_id,
-                "occurred_at": _text(item.occurred_at),
-                "fingerprint": f"\\x{item.event.fingerprint.hex()}",
-                "answer": item.answer,
-            }
-            for item in taken
-        ],
-    )
+    events = [_event(number, item) for number, item in enumerate(taken)]
+    decisions = [_decision(number, item, row) for number, item in enumerate(taken) for row in item.decisions]
     try:
-        await conn.execute(WRITE, *map(_compact, arguments), taken_at, received_at)
+        await conn.execute(WRITE, to_json(events), to_json(decisions), taken_at, received_at)
     except asyncpg.UniqueViolationError as error:
         if error.constraint_name != "events_pkey":
             raise
         raise Overtaken from None
 
 
-def _row(row: Decision) -> dict[str, Any]:
+def _event(number: int, item: Taken) -> dict[str, Any]:
+    event = item.event
+    return {
+        "number": number,
+        "source": event.source,
+        "id": event.id,
+        "type": event.type,
+        "user_id": event.user_id,
+        "occurred_at": to_text(item.occurred_at),
+        "fingerprint": f"\\x{event.fingerprint.hex()}",
+        "answer": item.answer,
+        "is_first": item.is_first,
+    }
+
+
+def _decision(event: int, item: Taken, row: Decision) -> dict[str, Any]:
+    """What of a decision does not follow from its event."""
     made = row.creation
-    decided_at = _text(made.decided_at)
+    assert made.state in _PLACES
+    assert made.decided_at == item.occurred_at
     found: dict[str, Any] = {
+        "event": event,
         "id": row.id,
-        "user_id": row.user_id,
         "kind": made.kind,
-        "decided_at": decided_at,
-        "decided_by": row.decided_by,
-        "due_at": decided_at if made.due_at == made.decided_at else _text(made.due_at),
         "cancel_on": made.cancel_on,
-        "cancel_from": decided_at if made.cancel_from == made.decided_at else _text(made.cancel_from),
         "data": made.data,
         "state": made.state,
     }
+    if made.due_at != item.occurred_at:
+        found["due"] = to_text(made.due_at)
+    if made.cancel_from != item.occurred_at:
+        found["graced"] = to_text(made.cancel_from)
     if made.reason is not None:
         found |= {"reason": made.reason, "ended_by": made.decided_by}
     if made.doubt is not None:
-        found |= {"doubt_since": _text(made.doubt.since), "account": made.doubt.account}
+        found |= {"doubt_since": to_text(made.doubt.since), "account": made.doubt.account}
     return found
-
-
-_text = datetime.isoformat
-_compact = json.JSONEncoder(separators=(",", ":")).encode

@@ -1,62 +1,11 @@
-"""Accepted events: the primary key makes a repeat harmless, the stored answer makes it cheap."""
+"""Accepted events, as the timeline of a user shows them; acceptance.py puts them in."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
 
-from notifier.domain.event import Event
 from notifier.store.database import Connection
-
-FUTURE_MAX = "5 minutes"
-
-
-class Met(NamedTuple):
-    """What stands against storing an event: it is there (fingerprint and answer), or a rule holds it back."""
-
-    fingerprint: bytes | None
-    answer: dict[str, Any] | None
-    maintenance: bool
-    in_future: bool
-
-    @property
-    def is_new(self) -> bool:
-        """Whether nothing does."""
-        return self.fingerprint is None and not self.maintenance and not self.in_future
-
-
-LOOK_UP = f"""
-    SELECT e.fingerprint, e.answer,
-           EXISTS (SELECT FROM switches s
-                    WHERE s.name = 'maintenance' AND s.expires_at > notifier.now()) AS maintenance,
-           coalesce(t.occurred_at > notifier.now() + interval '{FUTURE_MAX}', false) AS in_future
-      FROM unnest($1::text[], $2::text[], $3::timestamptz[]) WITH ORDINALITY AS t (source, id, occurred_at, number)
-      LEFT JOIN LATERAL (SELECT e.fingerprint, e.answer FROM events e
-                          WHERE e.source = t.source AND e.id = t.id LIMIT 1) AS e ON true
-     ORDER BY t.number
-"""  # noqa: S608 - a constant of ours
-
-
-async def look_up(conn: Connection, events: Sequence[Event]) -> list[Met]:
-    """What is known of each, in their order. A look only: the primary key decides when they are stored."""
-    rows = await conn.fetch(
-        LOOK_UP,
-        [event.source for event in events],
-        [event.id for event in events],
-        [event.occurred_at for event in events],
-    )
-    return [
-        Met(
-            fingerprint=row["fingerprint"],
-            answer=None if row["answer"] is None else json.loads(row["answer"]),
-            maintenance=row["maintenance"],
-            in_future=row["in_future"],
-        )
-        for row in rows
-    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ async def doubled_or_lost(conn: Connection) -> int:
 # the newest, as long as nothing is deleted from it, and some of the newest after that. They are read to their end,
 # some 10 000 events: a LIMIT would count from the oldest of them. What retention deleted leaves room further to the
 # front; what was put there is found by its user, as long as any of the newest decisions is about that one.
+# An answer keeps its notifications as lists; earlier versions kept them as objects.
 PROMISED_AND_MISSING = """
     WITH newest AS (
         SELECT e.source, e.id, e.user_id, e.answer FROM events e
@@ -55,7 +56,8 @@ PROMISED_AND_MISSING = """
                          WHERE e.user_id = u.user_id ORDER BY e.user_id, e.received_at DESC LIMIT 5) AS e)
     SELECT (SELECT count(DISTINCT (e.source, e.id, n.id, n.kind))
               FROM (SELECT e.source, e.id, e.user_id, e.answer FROM newest e WHERE e.answer IS NOT NULL) AS e,
-                   json_to_recordset(e.answer -> 'notifications') AS n (id uuid, kind text)
+                   LATERAL (SELECT coalesce(i ->> 0, i ->> 'id')::uuid AS id, coalesce(i ->> 1, i ->> 'kind') AS kind
+                              FROM json_array_elements(e.answer -> 'notifications') AS i) AS n
              WHERE (SELECT o.id FROM outbox o
                      WHERE o.id = n.id AND o.user_id = e.user_id AND o.kind = n.kind LIMIT 1) IS NULL)
          + (SELECT count(*)

@@ -11,11 +11,9 @@ from notifier.store.database import Connection, Row
 
 
 class Decision(NamedTuple):
-    """A creation with its id, as text, and its owner."""
+    """A creation with its id, as text."""
 
     id: str
-    user_id: str
-    decided_by: str
     creation: Creation
 
 

@@ -11,11 +11,13 @@ from typing import Any
 from notifier.domain.event import Profile
 from notifier.domain.journey import Seen
 from notifier.store.database import Connection
+from notifier.store.rows import to_json, to_text
 
 # Creates, locks and merges in one statement and in id order; the WHERE does not prevent the lock. It is FOR NO KEY
 # UPDATE because the SET names no key column. The newest occurred_at wins for each field by itself, so that a login
 # which arrives before its signup hides nothing; a known user about whom nothing is new is locked and not written.
-LOCK = """
+SAID = "user_id text, at timestamptz, email text, name text, timezone text, locale text, attributes json"
+LOCKED = """locked AS (
     INSERT INTO users AS u (user_id, email, email_at, name, name_at, timezone, timezone_at, locale, locale_at,
                             attributes, attributes_at)
     SELECT t.user_id, t.email, CASE WHEN t.email IS NOT NULL THEN t.at END,
@@ -23,8 +25,7 @@ LOCK = """
            t.timezone, CASE WHEN t.timezone IS NOT NULL THEN t.at END,
            t.locale, CASE WHEN t.locale IS NOT NULL THEN t.at END,
            t.attributes::jsonb, CASE WHEN t.attributes IS NOT NULL THEN t.at END
-      FROM json_to_recordset($1::json)
-           AS t (user_id text, at timestamptz, email text, name text, timezone text, locale text, attributes json)
+      FROM said AS t
      ORDER BY t.user_id
         ON CONFLICT (user_id) DO UPDATE SET
            email = CASE WHEN excluded.email_at >= coalesce(u.email_at, excluded.email_at)
@@ -47,8 +48,9 @@ LOCK = """
             OR excluded.name_at >= coalesce(u.name_at, excluded.name_at)
             OR excluded.timezone_at >= coalesce(u.timezone_at, excluded.timezone_at)
             OR excluded.locale_at >= coalesce(u.locale_at, excluded.locale_at)
-            OR excluded.attributes_at >= coalesce(u.attributes_at, excluded.attributes_at))
+            OR excluded.attributes_at >= coalesce(u.attributes_at, excluded.attributes_at)))
 """
+LOCK = f"WITH said AS (SELECT * FROM json_to_recordset($1::json) AS t ({SAID})), {LOCKED} SELECT"  # noqa: S608 - ours
 
 
 async def lock(conn: Connection, said: Sequence[tuple[str, datetime | None, Profile]]) -> None:
@@ -56,22 +58,25 @@ async def lock(conn: Connection, said: Sequence[tuple[str, datetime | None, Prof
 
     What is said of a user at a time is merged; what is said without one is left for a second call, when there is one.
     """
-    ordered = sorted(said, key=lambda item: item[0])
-    await conn.execute(LOCK, json.dumps([_said(*item) for item in ordered], separators=(",", ":")))
+    await conn.execute(LOCK, to_json([what_is_said(*item) for item in said]))
 
 
-def _said(user_id: str, at: datetime | None, profile: Profile) -> dict[str, Any]:
+def what_is_said(user_id: str, at: datetime | None, profile: Profile) -> dict[str, Any]:
+    """Give one row of `said`: what an event says of its user, without what it does not say."""
     if at is None:
         return {"user_id": user_id}
-    return {
-        "user_id": user_id,
-        "at": at.isoformat(),
-        "email": profile.email,
-        "name": profile.name,
-        "timezone": profile.timezone,
-        "locale": profile.locale,
-        "attributes": profile.attributes,
-    }
+    row: dict[str, Any] = {"user_id": user_id, "at": to_text(at)}
+    if profile.email is not None:
+        row["email"] = profile.email
+    if profile.name is not None:
+        row["name"] = profile.name
+    if profile.timezone is not None:
+        row["timezone"] = profile.timezone
+    if profile.locale is not None:
+        row["locale"] = profile.locale
+    if profile.attributes is not None:
+        row["attributes"] = profile.attributes
+    return row
 
 
 LOCK_KNOWN = "SELECT user_id FROM users WHERE user_id = $1 FOR NO KEY UPDATE"

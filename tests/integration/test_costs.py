@@ -141,7 +141,7 @@ async def test_a_mail_costs_no_more(stage: Stage, how: str) -> None:
 async def test_an_event_in_a_group_costs_no_more(stage: Stage) -> None:
     async with stage.database("costs", ours=True) as database, open_steps(stage.url(database)) as steps:
         cost = await cost_of(stage, database, GROUP * GROUPS, lambda: steps.ingest(GROUPS))
-    bound = Cost(2_620, GROUPS, 7 * GROUPS)
+    bound = Cost(2_420, GROUPS, 6 * GROUPS)
     assert cost.is_within(bound), f"{cost}, and at most {bound}"
 
 
@@ -159,7 +159,7 @@ async def test_an_event_by_itself_costs_no_more(stage: Stage) -> None:
                 assert isinstance(outcome, Accepted)
 
         cost = await cost_of(stage, database, EVENTS, one_by_one)
-    bound = Cost(2_690, EVENTS, 9 * EVENTS)
+    bound = Cost(2_470, EVENTS, 8 * EVENTS)
     assert cost.is_within(bound), f"{cost}, and at most {bound}"
 
 
@@ -170,7 +170,7 @@ async def test_a_login_costs_no_more(stage: Stage) -> None:
         async with open_steps(stage.url(database)) as steps:
             users = [user_of(number) for number in range(1, EVENTS + 1)]
             cost = await cost_of(stage, database, EVENTS, lambda: steps.login(users))
-    bound = Cost(1_480, EVENTS, 12 * EVENTS)
+    bound = Cost(1_380, EVENTS, 11 * EVENTS)
     assert cost.is_within(bound), f"{cost}, and at most {bound}"
 
 

@@ -71,10 +71,10 @@ def repeats() -> float:
 # ---------------------------------------------------------------------------------------------- deciding
 
 
-def a_decision() -> outbox.Decision:
+def a_decision() -> Taken:
     at = ago(minutes=1)
     creation = Creation("onboarding", at, at, (), at, {}, State.PENDING, None, None)
-    return outbox.Decision(new_id_text(), "ada", "event:test", creation)
+    return Taken(an_event(SIGNUP, "ada", at), at, {}, [outbox.Decision(new_id_text(), creation)])
 
 
 async def test_of_two_decisions_at_once_one_stands(rig: Rig) -> None:
@@ -83,16 +83,17 @@ async def test_of_two_decisions_at_once_one_stands(rig: Rig) -> None:
 
     async def decide() -> None:
         async with rig.database.connection() as conn:
-            await acceptance.write(conn, [], [second], [], ago(), ago())
+            await acceptance.write(conn, [second], ago(), ago())
 
     async with rig.database.transaction() as conn:
-        await acceptance.write(conn, [], [first], [], ago(), ago())
+        await acceptance.write(conn, [first], ago(), ago())
         other = asyncio.create_task(decide())
         await until_it_waits(rig, other)
     with pytest.raises(asyncpg.UniqueViolationError, match="outbox_once"):
         await other
-    assert [row["id"] for row in await rig.rows("SELECT id FROM outbox")] == [UUID(first.id)]
-    assert [row["id"] for row in await rig.rows("SELECT id FROM deliveries")] == [UUID(first.id)]
+    [decision] = first.decisions
+    assert [row["id"] for row in await rig.rows("SELECT id FROM outbox")] == [UUID(decision.id)]
+    assert [row["id"] for row in await rig.rows("SELECT id FROM deliveries")] == [UUID(decision.id)]
 
 
 async def test_a_login_beside_a_signup_in_flight_waits_for_it(rig: Rig) -> None:
@@ -101,7 +102,7 @@ async def test_a_login_beside_a_signup_in_flight_waits_for_it(rig: Rig) -> None:
     await rig.accept("user.updated", "ada", email="ada@example.com")
     async with rig.database.connection() as conn:
         await conn.execute("BEGIN")
-        await acceptance.write(conn, [], [a_decision()], [], ago(), ago())  # the signup has read, and cannot decide yet
+        await acceptance.write(conn, [a_decision()], ago(), ago())  # the signup has read, and cannot decide yet
         signup = asyncio.create_task(take(rig, an_event(SIGNUP, "ada", ago(minutes=1), email=None)))
         await until_it_waits(rig, signup)
         login = asyncio.create_task(take(rig, an_event(LOGIN, "ada")))
@@ -125,7 +126,7 @@ async def test_users_are_locked_in_their_order(rig: Rig) -> None:
 
     async def lock() -> None:
         async with rig.database.transaction() as conn:
-            await users.lock(conn, [("bob", None, Profile()), ("ada", None, Profile())])
+            await acceptance.meet(conn, [an_event(SIGNUP, "bob"), an_event(SIGNUP, "ada")])
 
     async with rig.database.transaction() as conn:
         await users.lock(conn, [("ada", None, Profile())])
@@ -140,13 +141,13 @@ async def test_events_are_entered_in_their_order(rig: Rig) -> None:
 
     async def enter(*taken: Taken) -> None:
         async with rig.database.transaction() as conn:
-            await acceptance.write(conn, [], [], taken, ago(), ago())
+            await acceptance.write(conn, taken, ago(), ago())
 
     async with rig.database.transaction() as conn:
-        await acceptance.write(conn, [], [], [first], ago(), ago())
+        await acceptance.write(conn, [first], ago(), ago())
         other = asyncio.create_task(enter(second, first))
         await until_it_waits(rig, other)
-        await acceptance.write(conn, [], [], [second], ago(), ago())
+        await acceptance.write(conn, [second], ago(), ago())
     with pytest.raises(Overtaken):
         await other
 
@@ -155,7 +156,7 @@ async def test_one_id_of_two_users_at_once_is_one_event(rig: Rig) -> None:
     """No user's lock stands between them: whoever comes second is undone as a whole, and told when it tries again."""
     await rig.accept("user.seen", "bob")
     async with rig.database.transaction() as conn:
-        await acceptance.write(conn, [], [], [Taken(an_event(SIGNUP, "ada", id_="one"), ago(), {})], ago(), ago())
+        await acceptance.write(conn, [Taken(an_event(SIGNUP, "ada", id_="one"), ago(), {})], ago(), ago())
         other = asyncio.create_task(take(rig, an_event(SIGNUP, "bob", ago(minutes=1), id_="one")))
         await until_it_waits(rig, other)
     with pytest.raises(Overtaken):

@@ -54,6 +54,14 @@ async def test_first_and_repeat(api: Api) -> None:
     assert again.body == {**first.body, "event": {**first.body["event"], "duplicate": True}}
 
 
+async def test_what_an_earlier_version_kept_is_answered_at_a_repeat(api: Api) -> None:
+    first = await post(api, SIGNUP)
+    kept = json.dumps({"notifications": first.body["notifications"]})
+    assert await api.conn.execute("UPDATE events SET answer = $1", kept) == "UPDATE 1"
+    again = await post(api, SIGNUP)
+    assert again.body == {**first.body, "event": {**first.body["event"], "duplicate": True}}
+
+
 @pytest.mark.parametrize("header", ["h1", '"h1"'])
 async def test_the_id_may_come_as_a_header(api: Api, header: str) -> None:
     document = {name: value for name, value in SIGNUP.items() if name != "id"}

@@ -5,23 +5,31 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from typing import Any
 
 import asyncpg
 import pytest
 
-from notifier import observe
+from notifier import failpoints, observe
 from notifier.domain.errors import Busy, Invalid, KeyReused
 from notifier.domain.event import Profile
 from notifier.domain.notification import Settlement, State
+from notifier.ingest import groups
 from notifier.store import users
 from tests.support.rig import Rig, ago, an_event, open_rig
 from tests.support.stack import until
 
 SIGNUP, LOGIN = "user.signed_up", "user.logged_in"
 NOT_BEGUN = Settlement(State.PENDING, None, doubt=False, counted=False)
+
+
+@pytest.fixture(autouse=True)
+def _disarmed() -> Iterator[None]:
+    yield
+    failpoints.arm("")
 
 
 @pytest.fixture
@@ -299,3 +307,45 @@ async def test_the_users_lock_leaves_its_key_alone(rig: Rig) -> None:
         await rig.rows("SELECT FROM users WHERE user_id = 'ada' FOR KEY SHARE NOWAIT")
         with pytest.raises(asyncpg.LockNotAvailableError):
             await rig.rows("SELECT FROM users WHERE user_id = 'ada' FOR NO KEY UPDATE NOWAIT")
+
+
+@pytest.mark.parametrize(("number", "sizes"), [(1, [1]), (20, [20]), (200, [100, 100])])
+async def test_who_waits_shares_a_transaction_and_many_share_two_at_a_time(
+    rig: Rig, number: int, sizes: list[int]
+) -> None:
+    await asyncio.gather(*(rig.accept("user.seen", f"user{n}") for n in range(number)))
+    assert [row["n"] for row in await rig.rows("SELECT count(*) AS n FROM events GROUP BY xmin ORDER BY n")] == sizes
+
+
+async def test_few_wait_for_a_group_and_as_many_as_it_holds_do_not(rig: Rig) -> None:
+    failpoints.arm("ingest.after_lock=pause:3*1")
+    first = [asyncio.create_task(rig.accept("user.seen", f"first{n}")) for n in range(4)]
+
+    async def is_paused() -> bool:
+        return failpoints._armed[failpoints.Point.INGEST_AFTER_LOCK].left == 0
+
+    await until(is_paused, "the first group is under way")
+    others = [asyncio.create_task(rig.accept("user.seen", f"other{n}")) for n in range(3)]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(rig.ingest._groups) == 1
+    others.append(asyncio.create_task(rig.accept("user.seen", "other3")))
+    await asyncio.gather(*others)
+    assert not any(task.done() for task in first)
+    await asyncio.gather(*first)
+
+
+async def test_an_event_that_nobody_can_serve_is_answered_in_time_and_so_are_those_behind_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group hangs, so only the clock can answer; what is held up is counted once and never twice."""
+    monkeypatch.setattr(groups, "EVENT_BUDGET_S", 0.3)
+    busy = observe.event_counter("user.signed_up", "busy")
+    before = busy._value.get()
+    failpoints.arm("ingest.after_lock=pause:5")
+    asked = time.monotonic()
+    tasks = [asyncio.create_task(rig.accept(SIGNUP, "ada", id_=f"e{n}")) for n in range(15)]
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {Busy}
+    assert time.monotonic() - asked < 3
+    assert busy._value.get() == before + 15

@@ -115,27 +115,13 @@ _RESULTS = (
 )
 _NEW_IDS = [UUID(int=2**100 + number) for number in range(50)]
 _NEW_USERS = [f"new{number}" for number in range(50)]
-_TIMES = [
-    {"user_id": user, "event_type": "user.signed_up", "seen_at": NOW.isoformat(), "event_ref": "api/e", "is_new": False}
-    for user in SOME_USERS
-]
 _DECISIONS = [
-    {
-        "id": str(new),
-        "user_id": user,
-        "kind": "onboarding",
-        "decided_at": NOW.isoformat(),
-        "decided_by": "event:api/e",
-        "due_at": NOW.isoformat(),
-        "cancel_on": [],
-        "cancel_from": NOW.isoformat(),
-        "data": {},
-        "state": "pending",
-    }
-    for new, user in zip(_NEW_IDS, _NEW_USERS, strict=True)
+    {"event": number, "id": str(new), "kind": "onboarding", "cancel_on": [], "data": {}, "state": "pending"}
+    for number, new in enumerate(_NEW_IDS)
 ]
 _EVENTS = [
     {
+        "number": number,
         "source": "api",
         "id": user,
         "type": "user.signed_up",
@@ -143,10 +129,16 @@ _EVENTS = [
         "occurred_at": NOW.isoformat(),
         "fingerprint": "\\x" + "00" * 32,
         "answer": {},
+        "is_first": user in _NEW_USERS,
     }
-    for user in _NEW_USERS
+    for number, user in enumerate((*_NEW_USERS, *SOME_USERS))
 ]
-_ACCEPTED = (json.dumps(_TIMES), json.dumps(_DECISIONS), json.dumps(_EVENTS), NOW, NOW)
+_ACCEPTED = (json.dumps(_EVENTS), json.dumps(_DECISIONS), NOW, NOW)
+_SAID = [{"user_id": user, "at": NOW.isoformat(), "email": user} for user in SOME_USERS]
+_MET = [
+    {"number": number, "source": "api", "id": event, **said}
+    for number, (event, said) in enumerate(zip(SOME_EVENTS, _SAID, strict=True))
+]
 _PAGE = (UUID(int=1_000), None, 101)
 _RARE = (UUID(int=1_000), "rare", 101)
 _PART = ("(1280,0)", "(1408,0)")
@@ -184,12 +176,9 @@ HOT: dict[str, tuple[str, tuple[Any, ...], int]] = {
     "operator_cancel_scheduled": (operator_moves.CANCEL_SCHEDULED, (*_ONE, "operator:k"), 10),
     "operator_cancel_pending": (operator_moves.CANCEL_PENDING, (*_ONE, "operator:k"), 10),
     "operator_retry": (operator_moves.RETRY_OWED, (*_ONE, "failed", 0), 10),
-    "lock": (
-        users.LOCK,
-        (json.dumps([{"user_id": user, "at": NOW.isoformat(), "email": user} for user in SOME_USERS]),),
-        1_000,
-    ),
-    "look_up": (events.LOOK_UP, (["api"] * 50, SOME_EVENTS, [None] * 50), 1_000),
+    "lock": (users.LOCK, (json.dumps(_SAID),), 1_000),
+    "meet_known": (acceptance.MEET, (json.dumps(_MET),), 1_000),
+    "meet": (acceptance.MEET, (json.dumps([{**row, "id": f"new{row['id']}"} for row in _MET]),), 1_000),
     "read_for_events": (acceptance.READ, (SOME_USERS,), 1_000),
     "accept": (acceptance.WRITE, _ACCEPTED, 1_000),
     "invariant_0": (invariants.DOUBLED_OR_LOST, (), 50_000),

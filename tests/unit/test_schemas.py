@@ -13,7 +13,7 @@ from email_validator import EmailNotValidError, validate_email
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notifier.domain.event import API, LOGIN_WEBHOOK, Event, Profile
+from notifier.domain.event import API, LOGIN_WEBHOOK, Event, Profile, canonical
 from notifier.http.problems import Problem
 from notifier.http.schemas import (
     DEPTH_MAX,
@@ -308,7 +308,11 @@ _JSON = st.recursive(
 
 @given(_JSON)
 def test_the_quick_look_lets_nothing_through(document: Any) -> None:
-    if _is_storable(document, 0):
+    try:
+        text = canonical(document)
+    except ValueError:
+        return
+    if _is_storable(text):
         assert list(_unstorable(document, "", 0)) == []
 
 

@@ -17,8 +17,8 @@ _NO_INDEX = (
 )
 _NO_LOCK = Change(
     "notifier/store/users.py",
-    users.LOCK[users.LOCK.index("        ON CONFLICT") :],
-    "        ON CONFLICT (user_id) DO NOTHING\n",
+    users.LOCKED[users.LOCKED.index("        ON CONFLICT") :],
+    "        ON CONFLICT (user_id) DO NOTHING)\n",
 )
 
 DECIDING = (
@@ -55,7 +55,6 @@ DECIDING = (
                 "     ORDER BY t.user_id\n        ON CONFLICT",
                 "        ON CONFLICT",
             ),
-            Change("notifier/store/users.py", "ordered = sorted(said, key=lambda item: item[0])", "ordered = said"),
         ),
         (f"{_RACES}::test_users_are_locked_in_their_order",),
         unseen="PostgreSQL ends one of two that wait for each other, and it is repeated",
@@ -67,11 +66,6 @@ DECIDING = (
             Change(
                 "notifier/store/acceptance.py",
                 '     ORDER BY t.source COLLATE "C", t.id COLLATE "C"\n',
-                "",
-            ),
-            Change(
-                "notifier/store/acceptance.py",
-                "    taken = sorted(taken, key=lambda item: (item.event.source, item.event.id))\n",
                 "",
             ),
         ),
