@@ -52,6 +52,10 @@ class Spread(Collector):
         self._counts = [0] * (len(SECONDS) + 1)
         self._sum = 0.0
 
+    def observe(self, seconds: float) -> None:
+        """Add one value."""
+        self.observe_all((seconds,))
+
     def observe_all(self, seconds: Iterable[float]) -> None:
         """Add values; one below zero, as two clocks may make it, counts as zero."""
         for value in seconds:

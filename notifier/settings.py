@@ -306,7 +306,7 @@ class Settings(BaseSettings):
 
     @property
     def slots(self) -> int:
-        """How many claims a worker holds at most: over SMTP a mail without a connection would only wait."""
+        """How many calls a worker makes at once: over SMTP a mail without a connection would only wait."""
         return min(self.worker_concurrency, self.smtp_pool_size) if self.provider == "smtp" else self.worker_concurrency
 
     @property

@@ -118,7 +118,7 @@ def _date(value: str) -> datetime | None:
 
 def _content(body: bytes | None) -> Mapping[str, object]:
     try:
-        content = json.loads((body or b"").decode())  # UTF-8, as RFC 8259 has it; to find out costs more than to read
+        content = json.loads((body or b"").decode("utf-8-sig"))  # RFC 8259; to let it find out costs as much as to read
     except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

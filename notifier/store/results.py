@@ -57,9 +57,10 @@ _RECORD_CALLS = """
       FROM t WHERE t.outcome IS NOT NULL
         ON CONFLICT DO NOTHING
 """
-# Each row is found by its primary key, in id order, and deleted at once: to lock it first would be written down, and
-# cost as much again. What does not match id, generation and owner is left alone and not returned. What was called and
-# when is kept with the end itself: `sent` is final.
+# Each row is found by its primary key and deleted at once: to lock it first would be written down, and cost as much
+# again. They go in id order for as long as this is a nested loop over `t`, which test_plans.py sees to. What does not
+# match id, generation and owner is left alone and not returned. What was called and when is kept with the end itself:
+# `sent` is final.
 SETTLE_SENT = """
     WITH x AS (
         DELETE FROM deliveries AS d
@@ -178,9 +179,10 @@ async def _settle_sent(conn: Connection, worker: str, results: Sequence[Result])
 
 
 def as_array(values: Iterable[UUID | int | float]) -> str:
-    """Write an array as PostgreSQL reads it. The driver asks of each element of a list whether it is one itself.
+    """Write an array as PostgreSQL reads it.
 
-    That costs more than all else that is done with a result here, but for texts, of which it knows.
+    The driver asks of each element of a list whether it is a list itself, except of texts. That costs more than all
+    else that is done with a result here.
     """
     return "{" + ",".join([str(value) for value in values]) + "}"
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from typing import NamedTuple, assert_never, cast
+from typing import NamedTuple, assert_never
 
 from notifier import observe
 from notifier.clock import boot_clock
@@ -68,13 +68,13 @@ class Deliverer:
     stopping: bool = False
     policy: RetryPolicy = field(init=False)
     _known: dict[str, Template] = field(init=False)
-    _as_decider: str = field(init=False)
+    _decided_by: str = field(init=False)
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
         """Read the retry policy and our own templates once."""
         self._known = {template.hash: template for template in self.runtime.templates.values()}
-        self._as_decider = f"worker:{self.runtime.process_id}"
+        self._decided_by = f"worker:{self.runtime.process_id}"
         settings = self.runtime.settings
         self.policy = RetryPolicy(
             first_s=settings.backoff_first_s,
@@ -204,7 +204,7 @@ class Deliverer:
     async def _render(self, claim: Claim) -> Message:
         template = self._known.get(claim.template_hash) or await self._look_up(claim.template_hash)
         assert claim.recipient is not None
-        values = template_values(claim.user_id, claim.data)
+        values = template_values(claim.user_id, claim.data())
         return render(template, values, to=claim.recipient, kind=claim.kind, dated=claim.entered_at)
 
     async def _look_up(self, template_hash: str) -> Template:
@@ -282,7 +282,7 @@ class Deliverer:
         name = outcome_name(outcomes[0])
         self.breaker.note(outcomes[0], time.monotonic())
         observe.attempts(self.provider.traits.name, name).inc(len(group))
-        observe.PROVIDER_SECONDS.observe_all((ended - began,))
+        observe.PROVIDER_SECONDS.observe(ended - began)
         return self._read(group, outcomes, began=began, took_s=ended - began)
 
     def _read(self, group: Sequence[Held], outcomes: Sequence[Outcome], *, began: float, took_s: float) -> list[Result]:
@@ -291,10 +291,11 @@ class Deliverer:
         first, name = outcomes[0], outcome_name(outcomes[0])
         call = Call(name, getattr(first, "reason", None), began, took_s)
         if isinstance(first, (Accepted, Duplicate)):
-            return [
-                self._result(claim, sent(outcome), call)
-                for claim, outcome in zip(claims, cast("Sequence[Accepted | Duplicate]", outcomes), strict=True)
-            ]
+            results = []
+            for claim, outcome in zip(claims, outcomes, strict=True):
+                assert isinstance(outcome, (Accepted, Duplicate)), "the outcomes of one call are of one sort"
+                results.append(self._result(claim, sent(outcome), call))
+            return results
         settlement = settle(
             first,
             policy=self.policy,
@@ -312,7 +313,7 @@ class Deliverer:
         return held.until - self.runtime.settings.claim_ttl_s
 
     def _result(self, claim: Claim, settlement: Settlement, call: Call | None) -> Result:
-        return Result(claim, settlement, call, self._as_decider if call else f"rule:{settlement.reason}")
+        return Result(claim, settlement, call, self._decided_by if call else f"rule:{settlement.reason}")
 
 
 def _alone(result: Result) -> Result:

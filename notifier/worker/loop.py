@@ -26,7 +26,8 @@ from notifier.worker.resume import Resume
 from notifier.worker.settling import Settler
 from providers.base import Provider
 
-WORTH_A_CLAIM = 8  # while mails are in hand, a claim waits until this part of the slots is free
+FREE_FOR_A_CLAIM = 1 / 8  # of the slots: while mails are in hand a claim waits until so many are free,
+PATIENCE_S = 0.05  # but for no longer than this
 DRAIN_SETTLE_S = 5.0  # after the calls have ended, how long the last results may take to be written
 
 
@@ -42,7 +43,8 @@ class Worker:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _looked_at: float = 0.0
-    _claimed_at: float = 0.0
+    _patience: asyncio.TimerHandle | None = None  # runs while free slots wait for others
+    _is_impatient: bool = False
     _left_over: bool = False  # the last claim may have left something for want of slots
     _resume: Resume = field(default_factory=Resume)
     _calls: asyncio.Semaphore = field(init=False)
@@ -83,15 +85,17 @@ class Worker:
         """How many more claims may be taken. A call counts as one, however few mails go in it, and until it has ended.
 
         What has ended and is not written yet takes no slot, so that writing and claiming overlap with the calls; but
-        while the database does not write, there are never more in hand than twice as many.
+        while the database does not write, there are never more in hand than twice as many. Without keys, where a crash
+        leaves each of them to a person, it takes its slot until it is written.
         """
         calls = max(0, self.runtime.settings.slots - len(self._tasks))
-        return min(2 * self.slots - len(self._held), calls * self.batch_max)
+        in_hand_max = 2 * self.slots if self.provider.traits.has_keys else self.slots
+        return min(in_hand_max - len(self._held), calls * self.batch_max)
 
     @property
     def _is_enough(self) -> bool:
-        """Whether so many slots are free that a claim is worth it; a few wait for others, but never without any."""
-        return self._free >= max(self.batch_max, self.slots // WORTH_A_CLAIM) or not self._held
+        """Whether so many slots are free that a claim is worth it, or there is nothing in hand to wait for."""
+        return self._free >= max(self.batch_max, int(self.slots * FREE_FOR_A_CLAIM)) or not self._held
 
     async def run(self) -> None:
         """Work until told to stop, then drain."""
@@ -127,23 +131,26 @@ class Worker:
         limit = self._allowance()
         if limit <= 0:
             self._left_over = self._left_over or asked
+            if not self._is_enough:
+                self._wake_for_more()
             return False
         probe = self.breaker.is_open
         if probe and any(held.probe for held in self._held.values()):
             return False  # one asks already
+        self._is_impatient = False
         try:
             self._left_over = await self._claim(limit, asked=asked or self._left_over, probe=probe)
         except (*RETRYABLE, *UNAVAILABLE) as error:
             observe.log().warning("claim_failed", error=type(error).__name__)
+            self._left_over = True
             return False
         return self._left_over and not probe and self._free > 0
 
     def _allowance(self) -> int:
-        """How many rows a claim may take now; 0 where there is none, or too few to be worth it yet."""
-        now = time.monotonic()
-        if not self._is_enough and now - self._claimed_at < self.runtime.settings.poll_s:
+        """How many rows a claim may take now; 0 where no slot is free, or too few are to be worth it yet."""
+        if not (self._is_enough or self._is_impatient or self._is_look_due or self.breaker.is_open):
             return 0
-        return min(self.breaker.allowance(self._free, now), deliveries.CLAIM_MAX)
+        return min(self.breaker.allowance(self._free, time.monotonic()), deliveries.CLAIM_MAX)
 
     @property
     def _is_look_due(self) -> bool:
@@ -156,17 +163,19 @@ class Worker:
         """
         claimant = self._claimant
         kinds = list(claimant.templates)
+        more_to_take_over = False
         async with self.runtime.database.connection() as conn:
             if self._is_look_due:
                 self._looked_at = time.monotonic()
                 look = await deliveries.look(conn, claimant, list(self._held))
                 asked = asked or look.is_due
                 taken = len(await self._take_over(conn, claimant, kinds, look, limit, probe=probe))
-                if taken and (look.is_full or taken >= limit):
-                    self._looked_at = float("-inf")  # a dead worker's are many: they wait for no interval each time
-                    return True
+                more_to_take_over = taken > 0 and (look.is_full or taken >= limit)
                 limit -= taken
-            return asked and await self._claim_due(conn, claimant, kinds, limit, probe=probe)
+            more = asked and limit > 0 and await self._claim_due(conn, claimant, kinds, limit, probe=probe)
+        if more_to_take_over:  # a dead worker's are many: they are not to wait for the interval each time
+            self._looked_at = float("-inf")
+        return more or more_to_take_over
 
     async def _claim_due(
         self, conn: Connection, claimant: Claimant, kinds: list[str], limit: int, *, probe: bool
@@ -180,7 +189,6 @@ class Worker:
             since = self._resume.points(kinds, time.monotonic())
             is_full_look = self._resume.is_full_look
             until = self._until()
-            self._claimed_at = time.monotonic()
             found = await deliveries.claim(conn, claimant, kinds, limit, since)
             self._resume.learn(found, limit)
             self._hold(found, until, probe=probe)
@@ -248,8 +256,18 @@ class Worker:
         self._wake_for_more()
 
     def _wake_for_more(self) -> None:
-        if self._left_over and self._is_enough:
+        """Have what was left claimed once enough slots are free, or those that are have waited long enough."""
+        if not self._left_over or self._free <= 0 or self.breaker.is_open:
+            return
+        if self._is_enough:
             self._wake.set()
+        elif self._patience is None:
+            self._patience = asyncio.get_running_loop().call_later(PATIENCE_S, self._lose_patience)
+
+    def _lose_patience(self) -> None:
+        self._patience = None
+        self._is_impatient = True
+        self._wake.set()
 
     async def _deliver(self, group: Sequence[Held]) -> None:
         try:

@@ -41,7 +41,10 @@ class Resume:
         if len(claims) < limit:
             self._points.clear()
             return
-        for kind in {claim.kind for claim in claims}:
-            last = max(claim.due_again_at for claim in claims if claim.kind == kind)
+        last: dict[str, datetime] = {}
+        for claim in claims:
+            if claim.due_again_at > last.get(claim.kind, BEFORE_ALL):
+                last[claim.kind] = claim.due_again_at
+        for kind, due_again_at in last.items():
             name = kind.partition("@")[0]
-            self._points[name] = max(last, self._points.get(name, BEFORE_ALL))
+            self._points[name] = max(due_again_at, self._points.get(name, BEFORE_ALL))

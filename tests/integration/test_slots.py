@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from notifier.proof.bench.filling import fill_owed
+from notifier.worker import loop
 from providers.base import Accepted, Family, HandOver, Message, Outcome, Traits, Written
 from tests.support.bench import Bench, a_bench
 from tests.support.stack import until
@@ -23,6 +28,7 @@ class Turnstile:
     """A provider that takes mails when the test lets them through."""
 
     traits: Traits = TRAITS
+    is_open: bool = False
     called: int = 0
     _passes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
 
@@ -37,7 +43,8 @@ class Turnstile:
         if hand_over is not None and not await hand_over():
             return None
         self.called += 1
-        await self._passes.acquire()
+        if not self.is_open:
+            await self._passes.acquire()
         return Accepted(key)
 
     def let_through(self, number: int) -> None:
@@ -72,8 +79,9 @@ async def claims_of(bench: Bench) -> list[int]:
     return [row["number"] for row in rows]
 
 
-async def test_a_free_slot_waits_for_others(database_url: str, tmp_path: Path) -> None:
+async def test_a_free_slot_waits_for_others(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 16 slots two are an eighth; an interval of 25 s helps nobody here."""
+    monkeypatch.setattr(loop, "PATIENCE_S", 60.0)
     async with (
         at_a_turnstile(database_url, tmp_path, 18, worker_concurrency=16, poll_s=25) as (bench, turnstile),
         bench.working(),
@@ -89,9 +97,9 @@ async def test_a_free_slot_waits_for_others(database_url: str, tmp_path: Path) -
         await bench.ended(18)
 
 
-async def test_but_no_longer_than_the_interval(database_url: str, tmp_path: Path) -> None:
+async def test_but_not_for_long(database_url: str, tmp_path: Path) -> None:
     async with (
-        at_a_turnstile(database_url, tmp_path, 18, worker_concurrency=16, poll_s=0.2) as (bench, turnstile),
+        at_a_turnstile(database_url, tmp_path, 18, worker_concurrency=16, poll_s=25) as (bench, turnstile),
         bench.working(),
     ):
         await bench.until_claimed(16)
@@ -106,11 +114,12 @@ async def test_but_no_longer_than_the_interval(database_url: str, tmp_path: Path
 async def test_what_waits_to_be_written_takes_no_slot_but_has_a_bound(database_url: str, tmp_path: Path) -> None:
     """A lock keeps every result from being written: four more are called meanwhile, and then nobody."""
     async with (
-        at_a_turnstile(database_url, tmp_path, 12, worker_concurrency=4, poll_s=0.1) as (bench, turnstile),
+        at_a_turnstile(database_url, tmp_path, 12, worker_concurrency=4, poll_s=25) as (bench, turnstile),
         bench.working() as worker,
     ):
         await bench.until_claimed(4)
         async with bench.rig.database.transaction() as lock:
+            await lock.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             await lock.execute("SELECT FROM deliveries WHERE claimed_by IS NOT NULL FOR UPDATE")
             turnstile.let_through(4)
             await until(lambda: turnstile.called == 8, "four more are called")
@@ -120,3 +129,41 @@ async def test_what_waits_to_be_written_takes_no_slot_but_has_a_bound(database_u
             assert await bench.rig.value("SELECT count(*) FROM settlements") == 0
             turnstile.let_through(4)
         await bench.ended(12)
+
+
+async def test_without_keys_it_takes_its_slot_until_it_is_written(database_url: str, tmp_path: Path) -> None:
+    """What a crash would leave to a person is never more than the slots."""
+    settings = {"worker_concurrency": 4, "poll_s": 25, "mock_family": "none"}
+    async with at_a_turnstile(database_url, tmp_path, 8, **settings) as (made, turnstile):
+        turnstile.traits = replace(TRAITS, family=Family.NONE)
+        async with made.working() as worker:
+            await made.until_claimed(4)
+            await until(lambda: turnstile.called == 4, "four are called")
+            async with made.rig.database.transaction() as lock:
+                await lock.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+                await lock.execute("SELECT FROM deliveries WHERE claimed_by IS NOT NULL FOR UPDATE")
+                turnstile.let_through(4)
+                await until(lambda: not worker._tasks, "all calls have ended")
+                assert (len(worker._held), worker._free) == (4, 0)
+            turnstile.let_through(4)
+            await made.ended(8)
+
+
+async def test_a_backlog_keeps_a_worker_from_nothing_else(database_url: str, tmp_path: Path) -> None:
+    """While claim follows claim without end, what a dead worker left is taken over, and a stop stops."""
+    settings = {"worker_concurrency": 100, "poll_s": 0.1, "stop_grace_s": 5}
+    async with at_a_turnstile(database_url, tmp_path, 1, **settings) as (made, turnstile):
+        [dead] = await made.claim()
+        async with made.rig.database.connection() as conn:
+            await fill_owed(conn, 30_000)
+        turnstile.is_open = True
+        async with made.working():
+
+            async def taken_over() -> bool:
+                rows = await made.rig.rows("SELECT state FROM settlements WHERE id = $1", dead.id)
+                return [row["state"] for row in rows] == ["sent"]
+
+            await until(taken_over, "what the dead worker left is sent")
+            began = time.monotonic()
+        assert time.monotonic() - began < 5
+        assert await made.rig.value("SELECT count(*) FROM deliveries") > 10_000

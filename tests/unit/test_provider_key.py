@@ -40,6 +40,13 @@ kinds = st.from_regex(r"[a-z][a-z0-9_.-]{0,10}(@[A-Za-z0-9-]{1,8})?", fullmatch=
 identities = st.tuples(users, kinds, st.integers(0, 12))
 
 
+@given(identities)
+def test_the_key_is_uuid5_of_its_parts(identity: tuple[str, str, int]) -> None:
+    user, kind, resend = identity
+    parts = [user, kind, str(resend)] if resend else [user, kind]
+    assert provider_key(NAMESPACE, user, kind, resend) == str(uuid.uuid5(NAMESPACE, "\x1f".join(parts)))
+
+
 @given(identities, identities)
 def test_two_notifications_never_share_a_key(left: tuple[str, str, int], right: tuple[str, str, int]) -> None:
     assert (provider_key(NAMESPACE, *left) == provider_key(NAMESPACE, *right)) == (left == right)
