@@ -91,7 +91,7 @@ PEERS = (
         title="PgQueuer",
         kind="peer",
         module="peers.on_pgqueuer",
-        noop=(Drain(number=40_000, batch=1_000, slots=2_000),),
+        noop=(Drain(number=60_000, batch=1_000, slots=2_000),),
         http=(_PGQUEUER,),
         batches=(_PGQUEUER, replace(_PGQUEUER, bodies="rendered")),  # one call a mail: it knows no batches
         left="SELECT count(*) FROM pgqueuer",

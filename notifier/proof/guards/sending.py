@@ -13,9 +13,9 @@ _DELIVER = "notifier/worker/deliver.py"
 _DOMAIN = "notifier/domain/notification.py"
 
 _FENCE = "WHERE d.id = t.id AND d.generation = t.g AND d.claimed_by IS NOT DISTINCT FROM $1\n"
-_SETTLES_SENT = _FENCE + "        RETURNING d.id, d.user_id, d.kind, t.evidence"
-_SETTLES = _FENCE + "        RETURNING d.id, d.user_id, d.kind, t.state"
-_PUTS_BACK = _FENCE + "    RETURNING d.id"
+_SETTLES_SENT = _FENCE + 27 * " " + "FOR UPDATE"
+_SETTLES = _FENCE + 30 * " " + "FOR UPDATE"
+_PUTS_BACK = _FENCE + 39 * " " + "FOR UPDATE"
 _BEGINS = "WHERE d.id = $1 AND d.generation = $2 AND d.claimed_by IS NOT DISTINCT FROM $3"
 _MAY_REPEAT = "return has_keys and same_account and window_left > timedelta(0)"
 

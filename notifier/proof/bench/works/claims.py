@@ -26,10 +26,15 @@ async def hard_claims(bench: Bench) -> None:
         _paused_in_front(bench) as paused,
     ):
         for round_number in range(1, bench.wish.rounds + 1):
-            for setting, steps in (("usual", usual), ("horizon pinned", pinned), ("paused in front", paused)):
+            for setting, steps, goes_on in (
+                ("usual", usual, False),
+                ("horizon pinned, looking at all", pinned, False),
+                ("horizon pinned, going on", pinned, True),
+                ("paused in front", paused, False),
+            ):
                 bench.stage.say(f"claim, {setting}, round {round_number}")
                 before_s = await bench.stage.calm()
-                took = await steps.claim(_times(bench))
+                took = await steps.claim(_times(bench), goes_on=goes_on)
                 bench.add(
                     "claim",
                     OURS.name,
@@ -47,8 +52,8 @@ def _times(bench: Bench) -> int:
 
 
 def _enough(bench: Bench) -> int:
-    """Rows for every claim of every round."""
-    return CLAIM * _times(bench) * bench.wish.rounds
+    """Rows for every claim of every round, of both ways."""
+    return 2 * CLAIM * _times(bench) * bench.wish.rounds
 
 
 @contextlib.asynccontextmanager

@@ -21,7 +21,7 @@ from notifier.proof.bench.sides import OURS, Drain, Side
 from notifier.settings import Settings
 
 WITHIN_S = 120.0
-LOOK_S = 0.05
+LOOK_S = 0.02
 BROKEN_AFTER_S = 2.0  # how often drivers that do not count themselves are asked how they are
 BODY = json.dumps({"from": "a@example.com", "to": ["b@example.com"], "subject": "Hello", "text": "x" * 1_200})
 
@@ -119,7 +119,7 @@ async def _drain(
             )
         )
         last = await _until_done(drivers if job == "noop" else [stage.receiver], drivers, number)
-        looks = await _until_none_left(bench, side, database) if side.left else 0
+        looks, none_left = await _until_none_left(bench, side, database) if side.left else (0, last)
         after = await stage.meter.read(database, processes)
         memory = max(memory_mb(driver.pid) for driver in drivers)
         counts = [await driver.ask("count") for driver in drivers]
@@ -133,7 +133,7 @@ async def _drain(
             setting or _setting(workers),
             round_number,
             number=number,
-            seconds=last - began,
+            seconds=(none_left if side.kind == "ours" else last) - began,
             before_s=before_s,
             costs=cost.without(looks).per(number),
             more={"memory_mb": memory},
@@ -186,8 +186,8 @@ async def _until_done(counters: Sequence[Talking], drivers: Sequence[Talking], n
         await asyncio.sleep(LOOK_S)
 
 
-async def _until_none_left(bench: Bench, side: Side, database: str) -> int:
-    """Wait until what was done is put away, too; gives how often that took a look. Raises Broken."""
+async def _until_none_left(bench: Bench, side: Side, database: str) -> tuple[int, float]:
+    """Wait until what was done is put away, too; gives how many looks that took, and when. Raises Broken."""
     deadline = time.monotonic() + WITHIN_S
     looks = 1
     async with bench.stage.connected(database) as conn:
@@ -196,7 +196,7 @@ async def _until_none_left(bench: Bench, side: Side, database: str) -> int:
                 raise Broken(f"{side.title} did not put {left} done jobs away in {WITHIN_S:g} s")
             looks += 1
             await asyncio.sleep(LOOK_S)
-    return looks
+    return looks, time.monotonic()
 
 
 async def _check(bench: Bench, side: Side, job: str, database: str, number: int, done: int) -> None:
