@@ -28,6 +28,7 @@ from providers.base import Provider
 
 FREE_FOR_A_CLAIM = 1 / 8  # of the slots: while mails are in hand a claim waits until so many are free,
 PATIENCE_S = 0.05  # but for no longer than this
+LOOK_AFTER = 0.97  # of the poll interval: the look itself, the claim and the way to the call belong to it
 DRAIN_SETTLE_S = 5.0  # after the calls have ended, how long the last results may take to be written
 
 
@@ -50,6 +51,7 @@ class Worker:
     _calls: asyncio.Semaphore = field(init=False)
     batch_max: int = field(init=False)
     slots: int = field(init=False)
+    _interval_s: float = field(init=False)
     deliverer: Deliverer = field(init=False)
     settler: Settler = field(init=False)
 
@@ -64,6 +66,7 @@ class Worker:
         self._calls = asyncio.Semaphore(settings.slots)
         self.batch_max = 1 if settings.only_to is not None else min(settings.batch_max, self.provider.traits.batch_max)
         self.slots = settings.slots * self.batch_max
+        self._interval_s = settings.poll_s * LOOK_AFTER
         self.deliverer = Deliverer(self.runtime, self.provider, self.breaker)
         self.settler = Settler(self.runtime, self._written)
 
@@ -115,7 +118,7 @@ class Worker:
 
         Returns whether there is a reason to claim; after a mere interval the look will tell.
         """
-        wait_s = self.runtime.settings.poll_s
+        wait_s = self._interval_s
         probe_in_s = self.breaker.probe_at - time.monotonic()
         if self.breaker.is_open and probe_in_s > 0:  # once it is due and found nothing to ask with, polling is enough
             wait_s = min(wait_s, probe_in_s)
@@ -154,7 +157,7 @@ class Worker:
 
     @property
     def _is_look_due(self) -> bool:
-        return time.monotonic() - self._looked_at >= self.runtime.settings.poll_s
+        return time.monotonic() - self._looked_at >= self._interval_s
 
     async def _claim(self, limit: int, *, asked: bool, probe: bool) -> bool:
         """Take over what others left, at the poll interval; then, if there is a reason to, what is due.
