@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from datetime import timedelta
+from types import MappingProxyType
+from typing import NamedTuple, Protocol, runtime_checkable
 
 
 class Family(enum.StrEnum):
@@ -18,11 +19,10 @@ class Family(enum.StrEnum):
     NONE = "none"  # knows no keys: the second call is a second mail
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """One mail as it goes out. Pure data: the same message gives the same bytes on every attempt.
 
-    `dated`: when it became owed, the Date of the mail where we write one ourselves (SMTP).
+    `dated`: when it became owed in seconds since 1970, the Date of the mail where we write one ourselves (SMTP).
     """
 
     sender: str
@@ -30,9 +30,9 @@ class Message:
     subject: str
     html: str
     text: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    tags: Mapping[str, str] = field(default_factory=dict)
-    dated: datetime | None = None
+    headers: Mapping[str, str] = MappingProxyType({})
+    tags: Mapping[str, str] = MappingProxyType({})
+    dated: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

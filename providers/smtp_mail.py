@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from email.errors import MessageError
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -53,7 +54,7 @@ def build(message: Message, key: str, key_header: str | None = None) -> Mail:
         mail["From"] = message.sender.replace(parseaddr(message.sender)[1], sender)
         mail["To"] = recipient
         mail["Subject"] = message.subject
-        mail["Date"] = format_datetime(message.dated)
+        mail["Date"] = format_datetime(datetime.fromtimestamp(message.dated, UTC))
         mail["Message-ID"] = f"<{key}@{sender.rpartition('@')[2]}>"
         for name, value in message.headers.items():
             mail[name] = value

@@ -8,7 +8,6 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import jinja2
@@ -69,9 +68,7 @@ class Template:
         return base64.urlsafe_b64encode(digest.digest()[:8]).rstrip(b"=").decode()
 
 
-def render(
-    template: Template, data: Mapping[str, Any], *, to: str, kind: str, dated: datetime | None = None
-) -> Message:
+def render(template: Template, data: Mapping[str, Any], *, to: str, kind: str, dated: float | None = None) -> Message:
     """Fill in a template. Raises TemplateBroken for an unknown variable, bad syntax, or an impossible subject."""
     try:
         subject = _fill(_TEXT, template.subject, data).strip()

@@ -17,6 +17,7 @@ from notifier.store.database import Connection
 
 CLAIM_MAX = 1_000  # rows that one claim takes at most
 _BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
+_JSON = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,8 @@ class Claimant:
 class Claim(NamedTuple):
     """One notification in our hands. Durations are seconds on the database's real clock, at the claim.
 
-    The fields stand as the statements below give them.
+    Times are the database's, in seconds since 1970: the driver makes a float many times faster than a datetime, and
+    microseconds survive it. The fields stand as the statements below give them.
     """
 
     id: UUID
@@ -52,22 +54,23 @@ class Claim(NamedTuple):
     recipient: str | None
     template_hash: str
     provider: str
-    entered_at: datetime
-    due_again_at: datetime  # business time: when this attempt became due
-    claimed_at: datetime
-    doubt_since: datetime | None
+    entered_at: float
+    due_again_at: float  # business time: when this attempt became due
+    claimed_at: float
+    doubt_since: float | None
     erased: bool
     batch_id: UUID | None  # the call it goes in: with all that carry the same, under this as the key
     due_late_s: float
     suppressed: str | None
     restored: bool
     called_off_by: str | None  # type of the event that stops it; looked for only where a restore put it in doubt
-    taken_at: datetime  # real time of the decision
+    taken_at: float  # real time of the decision
     data_text: str  # JSON, read where it is needed
 
     def data(self) -> dict[str, Any]:
         """Read what the decision kept for the template."""
-        data: dict[str, Any] = json.loads(self.data_text)
+        data: dict[str, Any]
+        data, _ = _JSON.raw_decode(self.data_text)  # what PostgreSQL writes has no white space around it
         return data
 
     @property
@@ -83,12 +86,12 @@ class Claim(NamedTuple):
     @property
     def doubt_age_s(self) -> float:
         """For how long it was in doubt; 0 where it is not."""
-        return (self.claimed_at - self.doubt_since).total_seconds() if self.doubt_since is not None else 0.0
+        return self.claimed_at - self.doubt_since if self.doubt_since is not None else 0.0
 
     @property
     def open_for_s(self) -> float:
         """For how long it was owed."""
-        return (self.claimed_at - self.entered_at).total_seconds()
+        return self.claimed_at - self.entered_at
 
 
 # What a claim writes. Recipient, locale and template are frozen by the first one, never earlier: whoever read the
@@ -119,8 +122,8 @@ _CLAIMED = """
 # join that was planned while there was nothing open reads the outbox again for every row.
 _CLAIM_READ = """
     SELECT c.id, c.user_id, c.kind, c.generation, c.attempts, c.waits, c.resend_number, c.recipient,
-           c.template_hash, c.provider, c.entered_at, c.next_attempt_at, c.claimed_at, c.doubt_since, c.erased,
-           c.batch_id,
+           c.template_hash, c.provider, date_part('epoch', c.entered_at), date_part('epoch', c.next_attempt_at),
+           date_part('epoch', c.claimed_at), date_part('epoch', c.doubt_since), c.erased, c.batch_id,
            date_part('epoch', (SELECT notifier.now()) - o.due_at) AS due_late_s,
            (SELECT s.reason FROM suppressions s WHERE s.address = lower(c.recipient)) AS suppressed,
            coalesce(c.reason = 'restored', false) AS restored,
@@ -128,7 +131,7 @@ _CLAIM_READ = """
                 THEN (SELECT l.event_type FROM last_seen l
                        WHERE l.user_id = c.user_id AND l.event_type = ANY (o.cancel_on) AND l.seen_at >= o.cancel_from
                        ORDER BY l.event_type LIMIT 1) END AS called_off_by,
-           o.taken_at, o.data
+           date_part('epoch', o.taken_at), o.data
       FROM c, LATERAL (SELECT o.taken_at, o.data, o.due_at, o.cancel_on, o.cancel_from
                          FROM outbox o WHERE o.id = c.id LIMIT 1) AS o
 """

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
@@ -41,7 +40,7 @@ class Result(NamedTuple):
 
 _RESULT_COLUMNS = """
     unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::boolean[], $7::text[], $8::text[], $9::text[],
-           $10::timestamptz[], $11::text[], $12::int[], $13::text[], $14::text[], $15::float8[], $16::float8[],
+           $10::float8[], $11::text[], $12::int[], $13::text[], $14::text[], $15::float8[], $16::float8[],
            $17::interval[], $18::boolean[], $19::text[], $20::boolean[])
         AS t (id, g, state, reason, doubt, evidence, message_id, decided_by, claimed_at, provider, resend_number,
               outcome, user_id, began_ago_s, took_s, wait, counted, call_reason, alone)
@@ -51,7 +50,8 @@ _RESULT_COLUMNS = """
 _RECORD_CALLS = """
     INSERT INTO attempts (notification_id, generation, worker, user_id, provider, resend_number, outcome, reason,
                           provider_message_id, claimed_at, started_at, finished_at)
-    SELECT t.id, t.g, $1, t.user_id, t.provider, t.resend_number, t.outcome, t.call_reason, t.message_id, t.claimed_at,
+    SELECT t.id, t.g, $1, t.user_id, t.provider, t.resend_number, t.outcome, t.call_reason, t.message_id,
+           to_timestamp(t.claimed_at),
            statement_timestamp() - make_interval(secs => t.began_ago_s),
            statement_timestamp() - make_interval(secs => t.began_ago_s - t.took_s)
       FROM t WHERE t.outcome IS NOT NULL
@@ -63,8 +63,8 @@ _RECORD_CALLS = """
 SETTLE_SENT = """
     WITH l AS MATERIALIZED (
         SELECT t.evidence, t.message_id, t.began_ago_s, t.took_s, d.*
-          FROM unnest($2::text::uuid[], $3::text::int[], $4::text[], $5::text[], $6::text::float8[],
-                      $7::text::float8[]) AS t (id, g, evidence, message_id, began_ago_s, took_s),
+          FROM unnest($2::text::uuid[], $3::text::int[], $4::text::text[], string_to_array($5, E'\\x1f', ''),
+                      $6::text::float8[], $7::text::float8[]) AS t (id, g, evidence, message_id, began_ago_s, took_s),
                LATERAL (SELECT d.id, d.user_id, d.kind, d.generation, d.attempts, d.entered_at, d.claimed_by,
                                d.claimed_at, d.provider, d.template_hash, d.batch_id, d.resend_number
                           FROM deliveries d
@@ -81,7 +81,7 @@ SETTLE_SENT = """
                statement_timestamp() - make_interval(secs => began_ago_s - took_s)
           FROM l
         RETURNING settled_at)
-    SELECT count(*) AS number, max(settled_at) AS at FROM s
+    SELECT count(*) AS number, date_part('epoch', max(settled_at)) AS at FROM s
 """
 SETTLE = f"""
     WITH t AS MATERIALIZED (SELECT * FROM {_RESULT_COLUMNS}),
@@ -138,13 +138,13 @@ PUT_BACK = f"""
 
 
 class Settled(NamedTuple):
-    """What settling came to: the ids that were ours, also by an earlier try, and the real time of the last mail's end.
+    """What settling came to: the ids that were ours, also by an earlier try, and when the last mail was ended as sent.
 
-    `sent_at`: None where this try ended none as sent.
+    `sent_at`: real time in seconds since 1970; None where this try ended none as sent.
     """
 
     ids: AbstractSet[UUID]
-    sent_at: datetime | None
+    sent_at: float | None
 
 
 async def settle(conn: Connection, worker: str, results: Sequence[Result]) -> Settled:
@@ -169,30 +169,57 @@ async def settle(conn: Connection, worker: str, results: Sequence[Result]) -> Se
     return Settled(ours, sent_at)
 
 
-async def _settle_sent(conn: Connection, worker: str, results: Sequence[Result]) -> tuple[int, datetime | None]:
+async def _settle_sent(conn: Connection, worker: str, results: Sequence[Result]) -> tuple[int, float | None]:
     ordered = sorted(results, key=lambda result: result.claim.id)
-    assert all(result.call is not None and result.settlement.counted for result in ordered)
-    now = boot_clock()
     number, sent_at = await conn.fetchrow(
         SETTLE_SENT,
         worker,
-        as_array(result.claim.id for result in ordered),
-        as_array(result.claim.generation for result in ordered),
-        [result.settlement.evidence for result in ordered],
-        [result.settlement.message_id for result in ordered],
-        as_array(now - result.call.began for result in ordered if result.call),
-        as_array(result.call.took_s for result in ordered if result.call),
+        as_array([result.claim.id for result in ordered]),
+        as_array([result.claim.generation for result in ordered]),
+        as_array([str(result.settlement.evidence) for result in ordered]),
+        _joined([result.settlement.message_id or "" for result in ordered]),
+        *_call_times(ordered),
     )
     return number, sent_at
 
 
-def as_array(values: Iterable[UUID | int | float]) -> str:
-    """Write an array as PostgreSQL reads it.
+def _call_times(results: Sequence[Result]) -> tuple[str, str]:
+    """How long ago the call of each began and how long it took, in seconds; those of one call are written once."""
+    now, last = boot_clock(), None
+    began, took = "", ""
+    all_began, all_took = [], []
+    for result in results:
+        call = result.call
+        assert call is not None
+        assert result.settlement.counted
+        if call is not last:
+            last, began, took = call, f"{now - call.began:.6f}", f"{call.took_s:.6f}"
+        all_began.append(began)
+        all_took.append(took)
+    return as_array(all_began), as_array(all_took)
 
-    The driver asks of each element of a list whether it is a list itself, except of texts. That costs more than all
-    else that is done with a result here.
+
+def as_array(values: Iterable[UUID | int | str]) -> str:
+    """Write an array as PostgreSQL reads it, of what needs no quoting.
+
+    The driver asks of each element of a list whether it is a list itself. That costs more than all else that is done
+    with a result here.
     """
     return "{" + ",".join([str(value) for value in values]) + "}"
+
+
+_SEPARATOR = "\x1f"  # is not printable, and whatever names a message is
+
+
+def _joined(values: Sequence[str]) -> str:
+    """Write texts as `string_to_array` takes them apart; an empty one is none.
+
+    Raises ValueError where they would come apart elsewhere: that result is unwritable, as one with a NUL is.
+    """
+    text = _SEPARATOR.join(values)
+    if text.count(_SEPARATOR) != len(values) - 1:
+        raise ValueError("a message's name holds a control character")
+    return text
 
 
 RECORD = f"""

@@ -283,19 +283,18 @@ class Deliverer:
         self.breaker.note(outcomes[0], time.monotonic())
         observe.attempts(self.provider.traits.name, name).inc(len(group))
         observe.PROVIDER_SECONDS.observe(ended - began)
-        return self._read(group, outcomes, began=began, took_s=ended - began)
+        return self._read(group, outcomes, Call(name, getattr(outcomes[0], "reason", None), began, ended - began))
 
-    def _read(self, group: Sequence[Held], outcomes: Sequence[Outcome], *, began: float, took_s: float) -> list[Result]:
+    def _read(self, group: Sequence[Held], outcomes: Sequence[Outcome], call: Call) -> list[Result]:
         """What the outcomes of one call mean. Claims of one batch share their fate, so they are judged by the worst."""
-        claims = [held.claim for held in group]
-        first, name = outcomes[0], outcome_name(outcomes[0])
-        call = Call(name, getattr(first, "reason", None), began, took_s)
+        first = outcomes[0]
         if isinstance(first, (Accepted, Duplicate)):
             results = []
-            for claim, outcome in zip(claims, outcomes, strict=True):
+            for held, outcome in zip(group, outcomes, strict=True):
                 assert isinstance(outcome, (Accepted, Duplicate)), "the outcomes of one call are of one sort"
-                results.append(self._result(claim, sent(outcome), call))
+                results.append(Result(held.claim, sent(outcome), call, self._decided_by))
             return results
+        claims = [held.claim for held in group]
         settlement = settle(
             first,
             policy=self.policy,

@@ -41,10 +41,10 @@ class Resume:
         if len(claims) < limit:
             self._points.clear()
             return
-        last: dict[str, datetime] = {}
+        last: dict[str, float] = {}
         for claim in claims:
-            if claim.due_again_at > last.get(claim.kind, BEFORE_ALL):
+            if claim.due_again_at > last.get(claim.kind, 0.0):
                 last[claim.kind] = claim.due_again_at
         for kind, due_again_at in last.items():
             name = kind.partition("@")[0]
-            self._points[name] = max(due_again_at, self._points.get(name, BEFORE_ALL))
+            self._points[name] = max(datetime.fromtimestamp(due_again_at, UTC), self._points.get(name, BEFORE_ALL))

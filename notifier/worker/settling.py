@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from uuid import UUID
 
 import structlog
@@ -139,12 +138,12 @@ class Settler:
                 _log().info("late_evidence", notification=str(notification))
 
 
-def _count(settled: Sequence[Result], sent_at: datetime | None) -> None:
+def _count(settled: Sequence[Result], sent_at: float | None) -> None:
     sent = [result for result in settled if result.settlement.state is State.SENT]
     if sent:
         observe.count_settled("sent", None, len(sent))
     if sent_at is not None:
-        observe.EVENT_TO_SENT.observe_all([(sent_at - result.claim.taken_at).total_seconds() for result in sent])
+        observe.EVENT_TO_SENT.observe_all([sent_at - result.claim.taken_at for result in sent])
     if len(sent) == len(settled):
         return
     for result in settled:

@@ -8,7 +8,7 @@ import gzip
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 import trustme
@@ -19,7 +19,7 @@ from tests.support.mock_server import CONTEXT, MAIL, a_provider, until
 
 CERTAIN = RetryLater("connect_failed", answered=False)
 CUT = Ambiguous("disconnected")
-BIG = replace(MAIL, html="x" * 10_000_000)  # far more than both sides' socket buffers hold
+BIG = MAIL._replace(html="x" * 10_000_000)  # far more than both sides' socket buffers hold
 SILENT_S = 1.2
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -76,7 +75,7 @@ async def test_a_repeat_is_known_and_another_body_is_a_mismatch(mock: Mock, prov
     first = await provider.send(MAIL, "k1", CONTEXT)
     assert isinstance(first, Accepted)
     assert await provider.send(MAIL, "k1", {**CONTEXT, "worker": "w-2"}) == Duplicate(first.message_id)
-    assert isinstance(await provider.send(replace(MAIL, subject="Else"), "k1", CONTEXT), BodyMismatch)
+    assert isinstance(await provider.send(MAIL._replace(subject="Else"), "k1", CONTEXT), BodyMismatch)
     assert await mock.verdicts("k1") == ["accepted", "duplicate", "body_mismatch"]
     assert len(await mock.inbox()) == 1
 
@@ -261,7 +260,7 @@ async def test_the_callback_comes_after_the_request_and_before_the_answer(mock: 
         await until(mock.inbox)  # the mock can accept while we are still in here: it has the whole request
         seen.append(len(await mock.inbox()))
 
-    big = replace(MAIL, html="x" * 3_000_000)  # far more than a socket buffer holds
+    big = MAIL._replace(html="x" * 3_000_000)  # far more than a socket buffer holds
     assert isinstance(await provider.send(big, "k1", CONTEXT, written=written), Accepted)
     assert seen == [1]
 

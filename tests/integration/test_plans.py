@@ -155,7 +155,14 @@ HOT: dict[str, tuple[str, tuple[Any, ...], int]] = {
     "settle": (results.SETTLE, _RESULTS, 1_000),
     "settle_sent": (
         results.SETTLE_SENT,
-        ("w1", as_array(SOME_IDS), as_array([1] * 50), ["accepted"] * 50, ["m"] * 50, *[as_array([0.1] * 50)] * 2),
+        (
+            "w1",
+            as_array(SOME_IDS),
+            as_array([1] * 50),
+            as_array(["accepted"] * 50),
+            "\x1f".join(["m"] * 50),
+            *[as_array(["0.1"] * 50)] * 2,
+        ),
         1_000,
     ),
     "calls": (attempts.OF_NOTIFICATIONS, (SOME_IDS,), 1_000),

@@ -7,7 +7,7 @@ import contextlib
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -246,7 +246,7 @@ async def test_a_server_that_stops_reading_is_asked_for_nothing_more(folder: Pat
         await reader.read()
 
     async with odd(at_data, timeout_s=1, folder=folder) as (_, provider):
-        big = replace(MAIL, html="<p>" + "y\n" * 4_000_000)
+        big = MAIL._replace(html="<p>" + "y\n" * 4_000_000)
         assert await provider.send(big, "k1", CONTEXT, begin) == RetryLater("timeout_at_data", answered=False)
         assert begun == []
 
@@ -259,7 +259,7 @@ async def test_a_large_mail_that_is_refused_while_it_is_told_is_refused(folder: 
         await reader.read()
 
     async with odd(at_data, folder=folder) as (_, provider):
-        big = replace(MAIL, html="<p>" + "y\n" * 1_000_000)
+        big = MAIL._replace(html="<p>" + "y\n" * 1_000_000)
         assert await provider.send(big, "k1", CONTEXT, slow_begin) == Rejected("smtp_data_552_5.3.4")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -121,7 +120,7 @@ async def test_a_server_that_is_away_was_not_reached() -> None:
 
 
 async def test_a_foreign_local_part_needs_smtputf8(tmp_path: Path) -> None:
-    foreign = replace(MAIL, to="zoë@example.com")
+    foreign = MAIL._replace(to="zoë@example.com")
     async with mail_server(tmp_path) as server, a_way_out(server) as provider:
         assert await provider.send(foreign, "k1", CONTEXT) == Rejected("smtputf8_unsupported")
     async with mail_server(tmp_path, enable_SMTPUTF8=True) as server, a_way_out(server) as provider:
@@ -130,7 +129,7 @@ async def test_a_foreign_local_part_needs_smtputf8(tmp_path: Path) -> None:
 
 
 async def test_a_sender_no_server_takes_is_for_the_operator(tmp_path: Path) -> None:
-    ours = replace(MAIL, sender="Zoë <zoë@example.com>")
+    ours = MAIL._replace(sender="Zoë <zoë@example.com>")
     async with mail_server(tmp_path) as server, a_way_out(server) as provider:
         assert await provider.send(ours, "k1", CONTEXT) == ConfigError("smtputf8_unsupported")
 
@@ -182,7 +181,7 @@ async def test_a_name_no_command_can_carry_is_for_the_operator(tmp_path: Path) -
 
 async def test_a_mail_that_is_too_big_is_refused_and_the_next_goes(tmp_path: Path) -> None:
     async with mail_server(tmp_path, data_size_limit=10_000) as server, a_way_out(server) as provider:
-        big = replace(MAIL, text="x" * 20_000)
+        big = MAIL._replace(text="x" * 20_000)
         assert await provider.send(big, "k1", CONTEXT) == Rejected("smtp_mail_552"), "said before it is sent"
         assert isinstance(await provider.send(MAIL, "k2", CONTEXT), Accepted)
 

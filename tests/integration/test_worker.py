@@ -461,19 +461,21 @@ async def test_a_database_that_is_away_before_the_call_gives_the_row_back(bench:
 # ---------------------------------------------------------------------------------------------- settling
 
 
-async def test_a_result_that_cannot_be_written_keeps_no_other_one(bench: Bench) -> None:
+@pytest.mark.parametrize("name", ["\x00", "m\x1f2"])
+async def test_a_result_that_cannot_be_written_keeps_no_other_one(bench: Bench, name: str) -> None:
     for number in range(5):
         await bench.rig.accept(SIGNUP, f"u{number}")
     claims = await bench.claim(bench.runtime.process_id, ttl_s=30)
     done: list[Claim] = []
     settler = Settler(bench.runtime, done.extend)
     for index, claim in enumerate(claims):
-        settlement = SENT._replace(message_id="\x00" if index == 2 else "m_1")
+        settlement = SENT._replace(message_id=name if index == 2 else f"m_{index}")
         settler.put(Result(claim, settlement, a_call(settlement), "worker:x"))
     async with background(settler.run()):
         await settler.drained()
     assert sorted(claim.id for claim in done) == sorted(claim.id for claim in claims)
-    assert await bench.rig.value("SELECT count(*) FROM settlements") == 4
+    names = {row["id"]: row["provider_message_id"] for row in await bench.rig.rows("SELECT * FROM settlements")}
+    assert names == {claim.id: f"m_{index}" for index, claim in enumerate(claims) if index != 2}
     assert await bench.rig.value("SELECT id FROM deliveries") == claims[2].id
 
 

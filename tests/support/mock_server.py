@@ -26,7 +26,7 @@ MAIL = Message(
     text="Welcome",
     headers={"Auto-Submitted": "auto-generated"},
     tags={"kind": "onboarding"},
-    dated=datetime(2026, 11, 29, 10, 0, tzinfo=UTC),
+    dated=datetime(2026, 11, 29, 10, 0, tzinfo=UTC).timestamp(),
 )
 CONTEXT = {"worker": "w-1", "generation": "3", "user": "u 1 % ü", "kind": "onboarding"}
 
