@@ -68,11 +68,13 @@ class Deliverer:
     stopping: bool = False
     policy: RetryPolicy = field(init=False)
     _known: dict[str, Template] = field(init=False)
+    _has_keys: bool = field(init=False)
     _decided_by: str = field(init=False)
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
-        """Read the retry policy and our own templates once."""
+        """Read once what is asked for with every mail."""
+        self._has_keys = self.provider.traits.has_keys
         self._known = {template.hash: template for template in self.runtime.templates.values()}
         self._decided_by = f"worker:{self.runtime.process_id}"
         settings = self.runtime.settings
@@ -144,7 +146,7 @@ class Deliverer:
 
         False: the claim was lost, which giving it back will find too, or it is too late to call.
         """
-        if self._too_late_to_call(held) or not await self._begin(held):
+        if self._too_late_to_call(held) or not (self._has_keys or await self._begin(held)):
             return False
         await reach(Point.WORKER_AFTER_BEGIN)
         if self._too_late_to_call(held):
@@ -154,8 +156,6 @@ class Deliverer:
 
     async def _begin(self, held: Held) -> bool:
         """Mark the call for a provider without keys. False: the claim was lost."""
-        if self.provider.traits.has_keys:
-            return True
         async with self.runtime.database.connection() as conn:
             return await deliveries.begin(conn, held.claim, self.runtime.process_id)
 

@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import cast
 from uuid import UUID
 
 from notifier import observe
@@ -41,14 +43,15 @@ class Worker:
     stop: asyncio.Event
     breaker: Breaker = field(default_factory=Breaker)
     _held: dict[UUID, Held] = field(default_factory=dict)
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)  # one for each call
+    _waiting: deque[Sequence[Held]] = field(default_factory=deque)  # for a call to end
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _looked_at: float = 0.0
     _patience: asyncio.TimerHandle | None = None  # runs while free slots wait for others
     _is_impatient: bool = False
     _left_over: bool = False  # the last claim may have left something for want of slots
     _resume: Resume = field(default_factory=Resume)
-    _calls: asyncio.Semaphore = field(init=False)
+    calls_max: int = field(init=False)
     batch_max: int = field(init=False)
     slots: int = field(init=False)
     _interval_s: float = field(init=False)
@@ -59,13 +62,13 @@ class Worker:
         """Tie the parts together.
 
         `batch_max`: how many mails go in one call. Who may only mail some addresses looks at each by itself.
-        `slots`: how many mails may be in calls: so many calls, each with all it takes.
+        `slots`: how many mails may be in calls: `calls_max` of them, each with all it takes.
         """
         observe.expose(observe.OF_A_WORKER)
         settings = self.runtime.settings
-        self._calls = asyncio.Semaphore(settings.slots)
+        self.calls_max = settings.slots
         self.batch_max = 1 if settings.only_to is not None else min(settings.batch_max, self.provider.traits.batch_max)
-        self.slots = settings.slots * self.batch_max
+        self.slots = self.calls_max * self.batch_max
         self._interval_s = settings.poll_s * LOOK_AFTER
         self.deliverer = Deliverer(self.runtime, self.provider, self.breaker)
         self.settler = Settler(self.runtime, self._written)
@@ -91,7 +94,7 @@ class Worker:
         while the database does not write, there are never more in hand than twice as many. Without keys, where a crash
         leaves each of them to a person, it takes its slot until it is written.
         """
-        calls = max(0, self.runtime.settings.slots - len(self._tasks))
+        calls = max(0, self.calls_max - len(self._tasks) - len(self._waiting))
         in_hand_max = 2 * self.slots if self.provider.traits.has_keys else self.slots
         return min(in_hand_max - len(self._held), calls * self.batch_max)
 
@@ -250,17 +253,22 @@ class Worker:
         return claims
 
     def _start(self, group: Sequence[Held]) -> None:
-        task = asyncio.create_task(self._deliver(group))
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        """Have it delivered, or keep it until a call ends: what was to go in batches may be many calls, one by one."""
+        if len(self._tasks) < self.calls_max:
+            self._tasks.add(asyncio.create_task(self._deliver(group)))
+        else:
+            self._waiting.append(group)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+    def _ended(self) -> None:
+        """Let the next one have the place of the task that says so."""
+        self._tasks.discard(cast(asyncio.Task[None], asyncio.current_task()))
+        if self._waiting:
+            self._start(self._waiting.popleft())
         self._wake_for_more()
 
     def _wake_for_more(self) -> None:
         """Have what was left claimed once enough slots are free, or those that are have waited long enough."""
-        if not self._left_over or self._free <= 0 or self.breaker.is_open:
+        if not self._left_over or self._wake.is_set() or self._free <= 0 or self.breaker.is_open:
             return
         if self._is_enough:
             self._wake.set()
@@ -274,18 +282,17 @@ class Worker:
 
     async def _deliver(self, group: Sequence[Held]) -> None:
         try:
-            async with self._calls:  # what was to go in batches and goes one by one is many calls
-                if group[0].claim.batch_id is None:
-                    results = [await self.deliverer.deliver(group[0])]
-                else:
-                    results = await self.deliverer.deliver_batch(group, self._settle_first)
+            if group[0].claim.batch_id is None:
+                self.settler.put(await self.deliverer.deliver(group[0]))
+            else:
+                self.settler.put(*await self.deliverer.deliver_batch(group, self._settle_first))
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the top of one delivery: the claim runs out and is taken over
             observe.log().error("delivery_broke", notification=str(group[0].claim.id), error=type(error).__name__)
             self._written([held.claim for held in group])
-        else:
-            self.settler.put(*results)
+        finally:
+            self._ended()
 
     async def _settle_first(self, results: Sequence[Result]) -> bool:
         """Have these written before a call; once they are, they are no longer in hand."""
@@ -321,8 +328,9 @@ class Worker:
     async def _drain(self) -> None:
         """Claim no more; what has not begun goes back by itself; calls may end; what is cut is in doubt."""
         self.deliverer.stopping = True
-        for _ in self._tasks:
-            self._calls.release()  # nobody has to wait for a call any more: none begins
+        for group in self._waiting:  # for nothing any more: no call begins
+            self._tasks.add(asyncio.create_task(self._deliver(group)))
+        self._waiting.clear()
         deadline = time.monotonic() + self.runtime.settings.stop_grace_s
         while self._tasks and time.monotonic() < deadline:
             await asyncio.wait(set(self._tasks), timeout=max(0.0, deadline - time.monotonic()))
