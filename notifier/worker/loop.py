@@ -114,20 +114,24 @@ class Worker:
         self._wake.set()
 
     async def _sleep(self) -> bool:
-        """Wait for a nudge, free slots with work left, the next probe, or the poll interval.
+        """Wait for a nudge, free slots with work left, the next probe, or the next look.
 
         Returns whether there is a reason to claim; after a mere interval the look will tell.
         """
-        wait_s = self._interval_s
-        probe_in_s = self.breaker.probe_at - time.monotonic()
-        if self.breaker.is_open and probe_in_s > 0:  # once it is due and found nothing to ask with, polling is enough
-            wait_s = min(wait_s, probe_in_s)
+        again_at = self._resume.again_at
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
+            async with asyncio.timeout(self._rest_s(again_at)):
                 await self._wake.wait()
-        asked = self._wake.is_set() or self.breaker.is_open
+        asked = self._wake.is_set() or self.breaker.is_open or time.monotonic() >= again_at
         self._wake.clear()
         return asked
+
+    def _rest_s(self, again_at: float) -> float:
+        """How long to sleep. What is due by now and found nothing to do it with has to wait for the poll interval."""
+        now = time.monotonic()
+        probe_at = self.breaker.probe_at if self.breaker.is_open else now
+        times = (probe_at, self._looked_at + self._interval_s, again_at)
+        return min([self._interval_s, *(at - now for at in times if at > now)])
 
     async def _claim_once(self, asked: bool) -> bool:
         """Claim what the slots allow and start delivering. Returns whether there is likely more to claim now."""
@@ -171,7 +175,8 @@ class Worker:
             if self._is_look_due:
                 self._looked_at = time.monotonic()
                 look = await deliveries.look(conn, claimant, list(self._held))
-                asked = asked or look.is_due
+                self._resume.see(look, self._looked_at)
+                asked = asked or bool(look.due)
                 taken = len(await self._take_over(conn, claimant, kinds, look, limit, probe=probe))
                 more_to_take_over = taken > 0 and (look.is_full or taken >= limit)
                 limit -= taken
@@ -189,14 +194,13 @@ class Worker:
         """
         while True:
             random.shuffle(kinds)  # so that a long queue of one kind does not always come first
-            since = self._resume.points(kinds, time.monotonic())
-            is_full_look = self._resume.is_full_look
+            since = self._resume.places(kinds, time.monotonic())
             until = self._until()
             found = await deliveries.claim(conn, claimant, kinds, limit, since)
-            self._resume.learn(found, limit)
+            is_to_look_again = self._resume.learn(found, limit)
             self._hold(found, until, probe=probe)
             if len(found) < limit:
-                if is_full_look:
+                if not is_to_look_again:
                     return False
                 limit -= len(found)
                 continue

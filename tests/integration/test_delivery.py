@@ -223,7 +223,7 @@ async def test_a_switch_holds_claims_and_take_overs(rig: Rig, name: str) -> None
     async with rig.database.connection() as conn:
         assert await rig.claim("w2") == []
         look = await deliveries.look(conn, claimant)
-        assert (look.expired, look.is_due) == ([], False), "what is paused gives nobody a reason to claim"
+        assert (look.expired, look.due) == ([], {}), "what is paused gives nobody a reason to claim"
         assert await deliveries.take_over(conn, claimant, list(claimant.templates), [claim.id]) == []
         await rig.rows("UPDATE installation SET clock_offset = interval '2 min'")  # switches end on business time
         assert len(await deliveries.take_over(conn, claimant, list(claimant.templates), [claim.id])) == 1

@@ -46,7 +46,7 @@ class Steps:
         resume = Resume()
         async with self.runtime.database.connection() as conn:
             for _ in range(times):
-                since = resume.points(kinds, time.monotonic()) if goes_on else None
+                since = resume.places(kinds, time.monotonic()) if goes_on else None
                 began = time.perf_counter()
                 claims = await deliveries.claim(conn, self._claimant, kinds, CLAIM, since)
                 took.append(time.perf_counter() - began)
