@@ -99,6 +99,22 @@ async def test_what_came_in_behind_the_place_is_found_within_a_second(database_u
     assert {told(row) for row in rows} == {("sent", None, 1)}
 
 
+async def test_what_a_switch_held_is_found_within_a_second_of_its_end(database_url: str, tmp_path: Path) -> None:
+    """It stands before the place of the claim that is asked for, and the interval is far away."""
+    async with a_bench(database_url, tmp_path, poll_s=25, claim_ttl_s=30) as bench:
+        await bench.rig.accept(SIGNUP, "ada")
+        await bench.rig.rows("UPDATE deliveries SET next_attempt_at = next_attempt_at - interval '1 hour'")
+        await bench.rig.rows(
+            "INSERT INTO switches VALUES ('pause', 'o', 'r', notifier.now(), notifier.now() + interval '1 day')"
+        )
+        async with bench.working() as worker:
+            await until(lambda: worker._looked_at > 0, "it has looked")
+            await bench.rig.rows("DELETE FROM switches")
+            worker._wake.set()
+            [row] = await bench.ended(deadline_s=5)
+    assert told(row) == ("sent", None, 1)
+
+
 # ---------------------------------------------------------------------------------------------- no call at all
 
 
