@@ -16,8 +16,17 @@ from uuid import UUID, uuid4
 from notifier.store.database import Connection
 
 CLAIM_MAX = 1_000  # rows that one claim takes at most
-_BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 _JSON = json.JSONDecoder()
+
+
+class Place(NamedTuple):
+    """Where a row stands among those of its kind that are owed."""
+
+    due_at: datetime  # business time
+    id: UUID
+
+
+BEFORE_ALL = Place(datetime.min.replace(tzinfo=UTC), UUID(int=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +157,10 @@ _KIND_NOT_HELD = """
 CLAIM = f"""
     WITH r AS MATERIALIZED (
         SELECT r.id, k.kind
-          FROM unnest($5::text[], $11::timestamptz[]) AS k (kind, since),
+          FROM unnest($5::text[], $11::timestamptz[], $12::uuid[]) AS k (kind, due_at, id),
                LATERAL (SELECT x.id FROM deliveries x
                          WHERE x.kind_name = k.kind AND x.claimed_by IS NULL
-                           AND x.next_attempt_at <= notifier.now() AND x.next_attempt_at >= k.since
+                           AND x.next_attempt_at <= notifier.now() AND (x.next_attempt_at, x.id) >= (k.due_at, k.id)
                            AND x.batch_id IS NULL
                          ORDER BY x.next_attempt_at, x.id
                          LIMIT {CLAIM_MAX}         -- literal: a parameter turns the plan into a full scan
@@ -178,26 +187,27 @@ CLAIM = f"""
 
 
 async def claim(
-    conn: Connection, claimant: Claimant, kinds: Sequence[str], limit: int, since: Sequence[datetime] | None = None
+    conn: Connection, claimant: Claimant, kinds: Sequence[str], limit: int, since: Sequence[Place] | None = None
 ) -> list[Claim]:
     """Claim up to `limit` due rows of `kinds` (in this order of preference) that nobody holds and no switch pauses.
 
-    Two or more of a kind that are not in doubt go in batches of up to `batch_max`. `since`: for each kind, what became
-    due before is passed over.
+    Two or more of a kind that are not in doubt go in batches of up to `batch_max`. `since`: for each kind, what stands
+    before is passed over.
     """
     size = claimant.batch_max
     # As many as there can be: the last one of each kind need not be full.
     names = [uuid4() for _ in range(min(limit, CLAIM_MAX) // size + len(kinds))] if size > 1 else None
     arguments = (*_claim_arguments(claimant, kinds), min(limit, CLAIM_MAX), names, size)
-    rows = await conn.fetch(CLAIM, *arguments, since or [_BEFORE_ALL] * len(kinds))
+    due_at, ids = zip(*(since or [BEFORE_ALL] * len(kinds)), strict=True)
+    rows = await conn.fetch(CLAIM, *arguments, due_at, ids)
     return [Claim._make(row) for row in rows]
 
 
 EXPIRED_MAX, BATCHES_MAX = 500, 20  # as the statement has them
 
-# One statement for all that an idle worker has to know. Of the rows that are due, one of each kind is enough.
+# One statement for all that an idle worker has to know. Of the rows that are due, the first of each kind is enough.
 LOOK = f"""
-    SELECT 'expired' AS found, e.*
+    SELECT 'expired' AS found, e.*, NULL AS kind, NULL::timestamptz AS at
       FROM (SELECT d.id, d.batch_id, d.claimed_by, d.claim_expires_at <= now() - $2::interval AS overdue
               FROM deliveries d
              WHERE d.claimed_by IS NOT NULL AND d.claim_expires_at <= now() AND d.kind_name = ANY ($1::text[])
@@ -205,20 +215,22 @@ LOOK = f"""
                AND {_KIND_NOT_HELD.format(kind="d.kind_name")}
              ORDER BY d.claim_expires_at LIMIT 500) AS e
      UNION ALL
-    SELECT 'batch', NULL, b.batch_id, NULL, false
+    SELECT 'batch', NULL, b.batch_id, NULL, false, NULL, NULL
       FROM (SELECT DISTINCT d.batch_id FROM deliveries d
              WHERE d.batch_id IS NOT NULL AND d.claimed_by IS NULL AND d.next_attempt_at <= notifier.now()
                AND d.kind_name = ANY ($1::text[]) AND {_NOT_HELD.replace("$7", "$3")}
                AND {_KIND_NOT_HELD.format(kind="d.kind_name")}
              LIMIT 20) AS b
      UNION ALL
-    SELECT 'due', r.id, NULL, NULL, false
+    SELECT 'due', r.id, NULL, NULL, false, k.kind, r.next_attempt_at
       FROM unnest($1::text[]) AS k (kind),
-           LATERAL (SELECT x.id FROM deliveries x
+           LATERAL (SELECT x.id, x.next_attempt_at FROM deliveries x
                      WHERE x.kind_name = k.kind AND x.claimed_by IS NULL
                        AND x.next_attempt_at <= notifier.now() AND x.batch_id IS NULL
                      ORDER BY x.next_attempt_at, x.id LIMIT 1) AS r
      WHERE {_NOT_HELD.replace("$7", "$3")} AND {_KIND_NOT_HELD.format(kind="k.kind")}
+     UNION ALL
+    SELECT 'now', NULL, NULL, NULL, false, NULL, notifier.now()
 """  # noqa: S608 - constants of ours
 
 
@@ -239,11 +251,15 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What there is to do: claims that ran out, batches in doubt that are due again, and whether anything else is."""
+    """What there is to do: claims that ran out, batches in doubt that are due again, and where what is due begins.
+
+    `due`: of each kind that has any, the first. `at`: business time of the look.
+    """
 
     expired: Sequence[Expired]
     batches: Sequence[UUID]
-    is_due: bool
+    due: Mapping[str, Place]
+    at: datetime
 
     @property
     def is_full(self) -> bool:
@@ -262,7 +278,8 @@ async def look(conn: Connection, claimant: Claimant, but: Sequence[UUID] = ()) -
             if row["found"] == "expired"
         ],
         [row["batch_id"] for row in rows if row["found"] == "batch"],
-        any(row["found"] == "due" for row in rows),
+        {row["kind"]: Place(row["at"], row["id"]) for row in rows if row["found"] == "due"},
+        next(row["at"] for row in rows if row["found"] == "now"),
     )
 
 

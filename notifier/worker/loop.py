@@ -24,7 +24,7 @@ from notifier.store.deliveries import Claim, Claimant, Look
 from notifier.store.results import Result
 from notifier.worker.breaker import Breaker
 from notifier.worker.deliver import Deliverer, Held
-from notifier.worker.resume import Resume
+from notifier.worker.resume import LOOK_S, Resume
 from notifier.worker.settling import Settler
 from providers.base import Provider
 
@@ -55,6 +55,7 @@ class Worker:
     batch_max: int = field(init=False)
     slots: int = field(init=False)
     _interval_s: float = field(init=False)
+    _look_s: float = field(init=False)
     deliverer: Deliverer = field(init=False)
     settler: Settler = field(init=False)
 
@@ -70,6 +71,7 @@ class Worker:
         self.batch_max = 1 if settings.only_to is not None else min(settings.batch_max, self.provider.traits.batch_max)
         self.slots = self.calls_max * self.batch_max
         self._interval_s = settings.poll_s * LOOK_AFTER
+        self._look_s = min(settings.poll_s, LOOK_S) * LOOK_AFTER
         self.deliverer = Deliverer(self.runtime, self.provider, self.breaker)
         self.settler = Settler(self.runtime, self._written)
 
@@ -117,20 +119,22 @@ class Worker:
         self._wake.set()
 
     async def _sleep(self) -> bool:
-        """Wait for a nudge, free slots with work left, the next probe, or the poll interval.
+        """Wait for a nudge, free slots with work left, the next probe, or the next look.
 
         Returns whether there is a reason to claim; after a mere interval the look will tell.
         """
-        wait_s = self._interval_s
-        probe_in_s = self.breaker.probe_at - time.monotonic()
-        if self.breaker.is_open and probe_in_s > 0:  # once it is due and found nothing to ask with, polling is enough
-            wait_s = min(wait_s, probe_in_s)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
+            async with asyncio.timeout(self._rest_s()):
                 await self._wake.wait()
         asked = self._wake.is_set() or self.breaker.is_open
         self._wake.clear()
         return asked
+
+    def _rest_s(self) -> float:
+        """How long to sleep. What is due by now, and found no slot to be done with, is left to the poll interval."""
+        now = time.monotonic()
+        probe_at = self.breaker.probe_at if self.breaker.is_open else now
+        return min([self._interval_s, *(at - now for at in (probe_at, self._look_at) if at > now)])
 
     async def _claim_once(self, asked: bool) -> bool:
         """Claim what the slots allow and start delivering. Returns whether there is likely more to claim now."""
@@ -159,11 +163,21 @@ class Worker:
         return min(self.breaker.allowance(self._free, time.monotonic()), deliveries.CLAIM_MAX)
 
     @property
+    def _look_at(self) -> float:
+        """When there is a reason to look at everything again."""
+        return self._looked_at + (self._look_s if self._resume.is_unsure else self._interval_s)
+
+    @property
     def _is_look_due(self) -> bool:
-        return time.monotonic() - self._looked_at >= self._interval_s
+        return time.monotonic() >= self._look_at
+
+    @property
+    def _is_look_old(self) -> bool:
+        """Whether no claim may rely on the last look any more."""
+        return time.monotonic() >= self._looked_at + self._look_s
 
     async def _claim(self, limit: int, *, asked: bool, probe: bool) -> bool:
-        """Take over what others left, at the poll interval; then, if there is a reason to, what is due.
+        """Take over what others left, where the last look is old; then, if there is a reason to, claim what is due.
 
         Returns whether there may be more.
         """
@@ -171,10 +185,11 @@ class Worker:
         kinds = list(claimant.templates)
         more_to_take_over = False
         async with self.runtime.database.connection() as conn:
-            if self._is_look_due:
+            if self._is_look_old:
                 self._looked_at = time.monotonic()
                 look = await deliveries.look(conn, claimant, list(self._held))
-                asked = asked or look.is_due
+                self._resume.see(look)
+                asked = asked or bool(look.due)
                 taken = len(await self._take_over(conn, claimant, kinds, look, limit, probe=probe))
                 more_to_take_over = taken > 0 and (look.is_full or taken >= limit)
                 limit -= taken
@@ -192,19 +207,14 @@ class Worker:
         """
         while True:
             random.shuffle(kinds)  # so that a long queue of one kind does not always come first
-            since = self._resume.points(kinds, time.monotonic())
-            is_full_look = self._resume.is_full_look
             until = self._until()
-            found = await deliveries.claim(conn, claimant, kinds, limit, since)
+            found = await deliveries.claim(conn, claimant, kinds, limit, self._resume.places(kinds))
             self._resume.learn(found, limit)
             self._hold(found, until, probe=probe)
             if len(found) < limit:
-                if is_full_look:
-                    return False
-                limit -= len(found)
-                continue
+                return False
             limit = self._allowance()
-            if limit <= 0 or probe or self.breaker.is_open or self.stop.is_set() or self._is_look_due:
+            if limit <= 0 or probe or self.breaker.is_open or self.stop.is_set() or self._is_look_old:
                 return True
 
     def _until(self) -> float:

@@ -20,6 +20,7 @@ OURS_ALONE = {
     "idle",
     "release",
     "claim",
+    "look",
     "guards",
     *(f"growth_{step}" for step in ("claim", "ingest", "release", "login")),
 }

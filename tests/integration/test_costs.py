@@ -99,10 +99,11 @@ async def a_worker(
         redis_url=stage.redis_url,
         worker_concurrency=slots,
         batch_max=mails,
-        poll_s=20,  # one look, however slow the machine
+        poll_s=20,
     )
     async with open_runtime(settings, "worker") as runtime:
         worker = Worker(runtime, AtOnce(count, keys=True), stop)
+        worker._look_s = settings.poll_s  # one look, however slow the machine
         worker.deliverer = Unrendered(runtime, worker.provider, worker.breaker)
 
         async def drain() -> None:

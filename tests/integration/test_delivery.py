@@ -10,7 +10,9 @@ import pytest
 
 from notifier.domain.notification import Settlement, State
 from notifier.store import deliveries, moves, results
+from notifier.store.deliveries import Place
 from notifier.store.results import Result
+from notifier.worker.resume import Resume
 from tests.support.rig import SENT, Rig, a_call, ago, open_rig
 
 SIGNUP, LOGIN = "user.signed_up", "user.logged_in"
@@ -203,6 +205,43 @@ async def test_the_template_is_that_of_the_first_claim(rig: Rig) -> None:
     assert second.template_hash == first.template_hash != "another"
 
 
+GONE = """
+    INSERT INTO deliveries (id, user_id, kind, next_attempt_at)
+    SELECT uuidv7(), 'gone', 'onboarding', now() - interval '1 hour' FROM generate_series(1, 4000)
+"""
+BLOCKS = "SELECT heap_blks_read + heap_blks_hit FROM pg_statio_user_tables WHERE relname = 'deliveries'"
+
+
+async def test_no_claim_passes_over_what_a_held_back_horizon_keeps(rig: Rig) -> None:
+    claimant, resume = rig.claimant("w"), Resume()
+    kinds = list(claimant.templates)
+    async with rig.database.connection() as conn, rig.database.transaction() as old:
+
+        async def blocks_of(since: list[Place] | None) -> tuple[int, int]:
+            """How many a claim reads, and what it gets."""
+            before = await conn.fetchval(BLOCKS)
+            claims = await deliveries.claim(conn, claimant, kinds, 10, since)
+            resume.learn(claims, 10)
+            await conn.execute("SELECT pg_stat_force_next_flush()")
+            return await conn.fetchval(BLOCKS) - before, len(claims)
+
+        await conn.execute("ALTER TABLE deliveries SET (autovacuum_enabled = off)")
+        await conn.execute(GONE)
+        await old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        await old.fetchval("SELECT count(*) FROM installation")
+        await conn.execute("DELETE FROM deliveries")
+        await rig.accept(SIGNUP, "ada")
+        resume.see(await deliveries.look(conn, claimant))
+        await conn.execute("SELECT pg_stat_force_next_flush()")
+        blocks, found = await blocks_of(resume.places(kinds))
+        assert (blocks < 100, found) == (True, 1), f"{blocks} blocks to the first of its kind"
+        await rig.accept(SIGNUP, "bob")
+        blocks, found = await blocks_of(resume.places(kinds))
+        assert (blocks < 100, found) == (True, 1), f"{blocks} blocks after a claim that was not full"
+        blocks, found = await blocks_of(None)
+        assert (blocks > 150, found) == (True, 0), f"{blocks} blocks: there was nothing to pass over"
+
+
 async def test_an_unknown_kind_is_left_alone(rig: Rig) -> None:
     await rig.accept(SIGNUP, "ada")
     claimant = rig.claimant("old")
@@ -223,7 +262,7 @@ async def test_a_switch_holds_claims_and_take_overs(rig: Rig, name: str) -> None
     async with rig.database.connection() as conn:
         assert await rig.claim("w2") == []
         look = await deliveries.look(conn, claimant)
-        assert (look.expired, look.is_due) == ([], False), "what is paused gives nobody a reason to claim"
+        assert (look.expired, look.due) == ([], {}), "what is paused gives nobody a reason to claim"
         assert await deliveries.take_over(conn, claimant, list(claimant.templates), [claim.id]) == []
         await rig.rows("UPDATE installation SET clock_offset = interval '2 min'")  # switches end on business time
         assert len(await deliveries.take_over(conn, claimant, list(claimant.templates), [claim.id])) == 1

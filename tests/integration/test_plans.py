@@ -147,8 +147,8 @@ _CANCELS = (SOME_IDS, ["login"] * 50, ["event:api/e"] * 50)
 
 # statement → arguments, and how many rows of a big table it may look at
 HOT: dict[str, tuple[str, tuple[Any, ...], int]] = {
-    "claim": (deliveries.CLAIM, (*_CLAIM, 50, None, 1, [NOW] * 2), 2_000),
-    "claim_in_batches": (deliveries.CLAIM, (*_CLAIM, 50, SOME_IDS[:5], 10, [NOW] * 2), 2_000),
+    "claim": (deliveries.CLAIM, (*_CLAIM, 50, None, 1, [NOW] * 2, [UUID(int=0)] * 2), 2_000),
+    "claim_in_batches": (deliveries.CLAIM, (*_CLAIM, 50, SOME_IDS[:5], 10, [NOW] * 2, [UUID(int=0)] * 2), 2_000),
     "look": (deliveries.LOOK, (KINDS, timedelta(seconds=30), "pause:provider:mock", SOME_IDS), 1_000),
     "take_over_batches": (deliveries.TAKE_OVER_BATCHES, (*_CLAIM, SOME_IDS), 2_000),
     "take_over": (deliveries.TAKE_OVER, (*_CLAIM, SOME_IDS), 1_000),
@@ -365,5 +365,5 @@ async def test_a_pause_on_many_rows_costs_nothing(prepared: asyncpg.Connection) 
     await prepared.execute(
         "INSERT INTO switches VALUES ('pause:onboarding', 'o', 'r', notifier.now(), notifier.now() + interval '1 day')"
     )
-    plan = (await _explain(prepared, "claim", (*_CLAIM, 50, None, 1, [NOW] * 2)))["Plan"]
+    plan = (await _explain(prepared, "claim", (*_CLAIM, 50, None, 1, [NOW] * 2, [UUID(int=0)] * 2)))["Plan"]
     assert _rows_looked_at(plan) <= 100, json.dumps(plan)[:3000]

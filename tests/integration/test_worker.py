@@ -28,7 +28,6 @@ from notifier.runtime import background
 from notifier.store import deliveries, restores
 from notifier.store.deliveries import Claim
 from notifier.store.results import Result
-from notifier.worker import resume
 from notifier.worker.breaker import Breaker
 from notifier.worker.deliver import Deliverer, Held
 from notifier.worker.settling import Settler
@@ -85,11 +84,8 @@ async def test_a_dead_workers_row_is_asked_about_under_the_same_key(bench: Bench
     assert len(await bench.mock.inbox()) == 1
 
 
-async def test_what_came_in_behind_the_point_is_found_at_the_end_of_the_backlog(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No interval and no nudge helps here: a claim that went on behind others and came to the end looks again."""
-    monkeypatch.setattr(resume, "FULL_LOOK_S", 60.0)
+async def test_what_came_in_behind_the_place_is_found_within_a_second(database_url: str, tmp_path: Path) -> None:
+    """No interval and no nudge helps here: where claims went on behind others, a look at everything follows."""
     async with a_bench(database_url, tmp_path, worker_concurrency=1, poll_s=25, claim_ttl_s=30) as bench:
         await bench.mock.faults(latency_ms=[300, 300])
         for user in ("u1", "u2", "u3"):
@@ -101,6 +97,22 @@ async def test_what_came_in_behind_the_point_is_found_at_the_end_of_the_backlog(
             )
             rows = await bench.ended(3)
     assert {told(row) for row in rows} == {("sent", None, 1)}
+
+
+async def test_what_a_switch_held_is_found_within_a_second_of_its_end(database_url: str, tmp_path: Path) -> None:
+    """It stands before the place of the claim that is asked for, and the interval is far away."""
+    async with a_bench(database_url, tmp_path, poll_s=25, claim_ttl_s=30) as bench:
+        await bench.rig.accept(SIGNUP, "ada")
+        await bench.rig.rows("UPDATE deliveries SET next_attempt_at = next_attempt_at - interval '1 hour'")
+        await bench.rig.rows(
+            "INSERT INTO switches VALUES ('pause', 'o', 'r', notifier.now(), notifier.now() + interval '1 day')"
+        )
+        async with bench.working() as worker:
+            await until(lambda: worker._looked_at > 0, "it has looked")
+            await bench.rig.rows("DELETE FROM switches")
+            worker._wake.set()
+            [row] = await bench.ended(deadline_s=5)
+    assert told(row) == ("sent", None, 1)
 
 
 # ---------------------------------------------------------------------------------------------- no call at all

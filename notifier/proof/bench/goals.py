@@ -184,6 +184,7 @@ def _growth(found: _Found) -> Iterator[Ratio]:
     for setting, goal in (
         ("horizon pinned, looking at all", 2.0),
         ("horizon pinned, going on", 2.0),
+        ("horizon pinned, light load", 2.0),
         ("paused in front", 1.5),
     ):
         usual, hard = found.get("claim", "usual", "ours"), found.get("claim", setting, "ours")

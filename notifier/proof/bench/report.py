@@ -27,6 +27,7 @@ TITLES = {
     "idle": "An idle installation, one event now and then",
     "release": "Follow-ups due at one instant",
     "claim": "Claim of 100 in hard places",
+    "look": "An idle worker's look, once a second",
 }
 NOTES = (
     "µs, bytes, commits and statements are per mail or event; medians of the rounds. Commits are those that wrote. "

@@ -12,19 +12,20 @@ from datetime import UTC, datetime, timedelta
 from notifier.domain.event import API, Event, Profile, fingerprint
 from notifier.domain.notification import Settlement, State
 from notifier.ingest.transaction import Accepted, Door, transact
-from notifier.proof.bench.filling import fill_waiting
+from notifier.proof.bench.filling import fill_owed, fill_waiting
 from notifier.proof.bench.processes import Broken
 from notifier.runtime import Runtime, open_runtime
 from notifier.settings import Settings
 from notifier.store import deliveries, moves, results
 from notifier.store.deliveries import Claim, Claimant
 from notifier.store.results import Call, Result
-from notifier.worker.resume import Resume
+from notifier.worker.resume import LOOK_S, Resume
 
 CLAIM = 100
 GROUP = 200
 RELEASE = 500
 LOCK_TIMEOUT_S = 2.0
+COMING = 10_000_000  # users who come in between are numbered from here
 SENT = Settlement(State.SENT, None, doubt=False, evidence="accepted", message_id="m")
 
 
@@ -35,25 +36,48 @@ class Steps:
     runtime: Runtime
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
-    async def claim(self, times: int, *, goes_on: bool = False) -> list[float]:
-        """Claim 100; settle them out of the way.
+    async def claim(self, times: int, *, looks: bool = False) -> list[float]:
+        """Claim 100 of a backlog; settle them out of the way.
 
-        A worker looks at all that is due once a second, and whenever a claim was not full; in between it goes on where
-        its last claim ended. `goes_on`: time the latter.
+        A worker looks at everything once a second, and its claims begin where that look says, or behind each other.
+        `looks`: time only claims that a look comes before, with the look; else only claims, and the look apart.
         """
+        return await self._claims(times, CLAIM, looks=looks)
+
+    async def claim_what_comes(self, times: int) -> list[float]:
+        """Claim 100 that have just come, and are all there is: no claim is ever full."""
+        return await self._claims(times, 2 * CLAIM, coming=True)
+
+    async def _claims(self, times: int, limit: int, *, looks: bool = False, coming: bool = False) -> list[float]:
         took = []
         kinds = list(self.runtime.templates)
         resume = Resume()
+        looked_at = float("-inf")
         async with self.runtime.database.connection() as conn:
             for _ in range(times):
-                since = resume.points(kinds, time.monotonic()) if goes_on else None
+                if coming:
+                    await fill_owed(conn, CLAIM, COMING + next(self._numbers) * CLAIM)
                 began = time.perf_counter()
-                claims = await deliveries.claim(conn, self._claimant, kinds, CLAIM, since)
+                if looks or began - looked_at >= LOOK_S:
+                    looked_at = began
+                    resume.see(await deliveries.look(conn, self._claimant))
+                    began = began if looks else time.perf_counter()
+                claims = await deliveries.claim(conn, self._claimant, kinds, limit, resume.places(kinds))
                 took.append(time.perf_counter() - began)
-                resume.learn(claims, CLAIM)
+                resume.learn(claims, limit)
                 if len(claims) != CLAIM:
                     raise Broken(f"{len(claims)} of {CLAIM} were there to be claimed")
                 await results.settle(conn, self._claimant.worker, [self._sent(claim) for claim in claims])
+        return took
+
+    async def look(self, times: int) -> list[float]:
+        """Look at everything, as a worker does once a second."""
+        took = []
+        async with self.runtime.database.connection() as conn:
+            for _ in range(times):
+                began = time.perf_counter()
+                await deliveries.look(conn, self._claimant)
+                took.append(time.perf_counter() - began)
         return took
 
     async def ingest(self, times: int) -> list[float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from notifier.proof.bench.figures import percentile
 from notifier.proof.bench.filling import fill_owed, fill_waiting
@@ -19,28 +20,33 @@ CHUNK = 50_000
 
 
 async def hard_claims(bench: Bench) -> None:
-    """Make the three places, then claim in each of them in turn."""
+    """Make the places, then claim, and look, in each of them in turn."""
     async with (
         _usual(bench) as usual,
-        _horizon_pinned(bench) as pinned,
+        _horizon_pinned(bench, _enough(bench)) as pinned,
+        _horizon_pinned(bench, 0) as lightly,
         _paused_in_front(bench) as paused,
     ):
         for round_number in range(1, bench.wish.rounds + 1):
-            for setting, steps, goes_on in (
-                ("usual", usual, False),
-                ("horizon pinned, looking at all", pinned, False),
-                ("horizon pinned, going on", pinned, True),
-                ("paused in front", paused, False),
+            for work, setting, per_time, do in (
+                ("claim", "usual", CLAIM, usual.claim),
+                ("claim", "horizon pinned, looking at all", CLAIM, partial(pinned.claim, looks=True)),
+                ("claim", "horizon pinned, going on", CLAIM, pinned.claim),
+                ("claim", "horizon pinned, light load", CLAIM, lightly.claim_what_comes),
+                ("claim", "paused in front", CLAIM, paused.claim),
+                ("look", "usual", 1, usual.look),
+                ("look", "horizon pinned", 1, pinned.look),
+                ("look", "paused in front", 1, paused.look),
             ):
-                bench.stage.say(f"claim, {setting}, round {round_number}")
+                bench.stage.say(f"{work}, {setting}, round {round_number}")
                 before_s = await bench.stage.calm()
-                took = await steps.claim(_times(bench), goes_on=goes_on)
+                took = await do(_times(bench))
                 bench.add(
-                    "claim",
+                    work,
                     OURS.name,
                     setting,
                     round_number,
-                    number=CLAIM * len(took),
+                    number=per_time * len(took),
                     seconds=sum(took),
                     before_s=before_s,
                     more={"p50_s": percentile(took, 0.5), "p99_s": percentile(took, 0.99)},
@@ -76,7 +82,7 @@ IN_FRONT = "UPDATE deliveries SET next_attempt_at = now() - interval '1 hour'"
 
 
 @contextlib.asynccontextmanager
-async def _horizon_pinned(bench: Bench) -> AsyncIterator[Steps]:
+async def _horizon_pinned(bench: Bench, owed: int) -> AsyncIterator[Steps]:
     dead = bench.wish.number(DEAD)
     async with (
         bench.stage.database(OURS.name, ours=True) as database,
@@ -90,7 +96,7 @@ async def _horizon_pinned(bench: Bench) -> AsyncIterator[Steps]:
         await old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         await old.fetchval("SELECT count(*) FROM installation")
         await conn.execute(GO, timeout=600)
-        await fill_owed(conn, _enough(bench), dead + 1)
+        await fill_owed(conn, owed, dead + 1)
         async with open_steps(bench.stage.url(database)) as steps:
             yield steps
 

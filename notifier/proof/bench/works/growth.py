@@ -41,7 +41,7 @@ async def _fill(bench: Bench, database: str, size: int) -> None:
             await fill_history(conn, first, last, waiting)
         owed = max(waiting, 2 * CLAIM * TIMES * bench.wish.rounds)
         for first in range(1, owed + 1, CHUNK):
-            await fill_owed(conn, min(CHUNK, owed - first + 1), first)
+            await fill_owed(conn, min(CHUNK, owed - first + 1), first, among_history=True)
         await conn.execute("VACUUM ANALYZE", timeout=3_600)
     await bench.stage.conn.execute("CHECKPOINT", timeout=3_600)
 
