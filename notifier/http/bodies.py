@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from notifier.http.problems import Problem
+from notifier.json_text import to_json
 
 EVENT_MAX_BYTES = 256 * 1024
 BATCH_MAX_BYTES = 8 * 1024 * 1024
@@ -48,7 +48,7 @@ def answer(document: Any, *, status: int = 200, headers: dict[str, str] | None =
     """JSON out; no cache keeps it: it is about people, and it changes."""
     return web.Response(
         status=status,
-        body=json.dumps(document).encode(),
+        body=to_json(document),
         content_type="application/json",
         headers={"Cache-Control": "no-store", **(headers or {})},
     )

@@ -19,6 +19,8 @@ from notifier.store.rows import to_json, to_text
 # Looked up and locked in one statement: what the look sees is from before the wait for the locks, as it would be in a
 # statement before. It is a look only: the primary key decides when the events are stored.
 # What is known or held back touches no user. notifier.now() is asked in a subquery of its own, which runs once.
+# Both times are read when all locks are there, for which the count waits. That restores are asked for keeps
+# `notifier restored` waiting until these events are decided.
 MEET = f"""
     WITH met AS MATERIALIZED (
         SELECT t.*, e.fingerprint, e.answer, e.occurred_at,
@@ -29,19 +31,33 @@ MEET = f"""
           LEFT JOIN LATERAL (SELECT e.fingerprint, e.answer, e.occurred_at FROM events e
                               WHERE e.source = t.source AND e.id = t.id LIMIT 1) AS e ON true),
     said AS (SELECT * FROM met WHERE fingerprint IS NULL AND NOT maintenance AND NOT in_future),
-    {users.LOCKED}
-    SELECT fingerprint, answer, occurred_at, maintenance, in_future FROM met ORDER BY number
+    {users.LOCKED},
+    moment AS MATERIALIZED (
+        SELECT clock_timestamp() AS received_at, (SELECT clock_offset FROM installation) AS ahead
+          FROM (SELECT count(*) FROM locked) AS all_of_them)
+    SELECT m.fingerprint, m.answer, m.occurred_at, m.maintenance, m.in_future, coalesce(l.is_new, false),
+           t.received_at, t.received_at + t.ahead AS now, EXISTS (SELECT FROM restores) AS was_restored
+      FROM moment t CROSS JOIN met m LEFT JOIN locked l ON l.user_id = m.user_id
+     ORDER BY m.number
 """  # noqa: S608 - constants of ours
 
 
 class Met(NamedTuple):
-    """What stands against storing an event: it is there (with what is kept of it), or a rule holds it back."""
+    """What stands against storing an event: it is there (with what is kept of it), or a rule holds it back.
+
+    `is_new_user`: the look-up made the user, so nothing is known but what this event says. `received_at` and `now`:
+    real and business time since all users are locked. `was_restored`: this database once was, from a backup.
+    """
 
     fingerprint: bytes | None
     answer: dict[str, Any] | None
     occurred_at: datetime | None
     maintenance: bool
     in_future: bool
+    is_new_user: bool
+    received_at: datetime
+    now: datetime
+    was_restored: bool
 
     @property
     def is_new(self) -> bool:
@@ -71,14 +87,11 @@ def _met(row: Row) -> Met:
     return met if met.answer is None else met._replace(answer=json.loads(row["answer"]))
 
 
-# For most events all there is to read: a new user has no times and no notifications, and restores are rare. That they
-# are asked for keeps `notifier restored` waiting until these events are decided.
+# Of most users all there is to read, where there is any: whoever had no event has no times and no notifications.
 # EXISTS would let the planner hash the whole of either table; LATERAL with LIMIT 1 is one look into the index.
 READ = """
     SELECT u.user_id, u.email, u.name, u.timezone, u.locale, u.attributes, u.erased_at IS NOT NULL AS erased,
-           l.user_id IS NOT NULL AS was_seen, o.user_id IS NOT NULL AS has_notifications,
-           EXISTS (SELECT FROM restores) AS was_restored, (SELECT notifier.now()) AS now,
-           clock_timestamp() AS received_at
+           l.user_id IS NOT NULL AS was_seen, o.user_id IS NOT NULL AS has_notifications
       FROM unnest($1::text[]) AS t (user_id)
       JOIN LATERAL (SELECT * FROM users u WHERE u.user_id = t.user_id LIMIT 1) AS u ON true
       LEFT JOIN LATERAL (SELECT l.user_id FROM last_seen l
@@ -89,10 +102,7 @@ READ = """
 
 
 class Profiled(NamedTuple):
-    """One user as the transaction finds it, and what more there is to read.
-
-    `now` and `received_at`: business and real time of the read.
-    """
+    """One user as the transaction finds it, and what more there is to read."""
 
     user_id: str
     email: str | None
@@ -103,9 +113,6 @@ class Profiled(NamedTuple):
     erased: bool
     was_seen: bool
     has_notifications: bool
-    was_restored: bool
-    now: datetime
-    received_at: datetime
 
 
 async def read(conn: Connection, user_ids: Sequence[str]) -> list[Profiled]:
@@ -122,7 +129,8 @@ def _profiled(row: Row) -> Profiled:
 # with its answer: two under one id, of two users, meet here and nowhere before, and the second waits for the first.
 # Under the users' locks only those can meet, so ON CONFLICT, which costs a record of its own a row, is for times alone.
 # Its time of arrival is from before all that it led to, which the timeline shows after it.
-# The rows come as JSON: for each event fifty values would have to be put into arrays, one by one.
+# The rows come as JSON: for each event fifty values would have to be put into arrays, one by one. `data` becomes jsonb
+# where it is stored: on the way out of other JSON that takes four times as long.
 WRITE = """
     WITH e AS MATERIALIZED (
         SELECT * FROM json_to_recordset($1::json)
@@ -141,12 +149,12 @@ WRITE = """
                coalesce(t.due, e.occurred_at) AS due_at, coalesce(t.graced, e.occurred_at) AS cancel_from
           FROM json_to_recordset($2::json)
                AS t (event integer, id uuid, kind text, due timestamptz, cancel_on text[], graced timestamptz,
-                     data jsonb, state text, reason text, ended_by text, doubt_since timestamptz, account text)
+                     data json, state text, reason text, ended_by text, doubt_since timestamptz, account text)
           JOIN e ON e.number = t.event
          ORDER BY e.user_id, t.kind),
     o AS (
         INSERT INTO outbox (id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data)
-        SELECT id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data FROM n),
+        SELECT id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data::jsonb FROM n),
     s AS (
         INSERT INTO scheduled_sends (id, user_id, kind, due_at)
         SELECT id, user_id, kind, due_at FROM n WHERE state = 'scheduled'),
