@@ -56,7 +56,7 @@ def digest(text: str) -> bytes:
 
 
 # The encoder below JSONEncoder, made once: for a document as small as an event, making it takes as long as its work.
-_written = json.encoder.c_make_encoder(
+_written = json.encoder.c_make_encoder(  # type: ignore[attr-defined]  # there, and not in the stubs
     None, None, json.encoder.encode_basestring_ascii, None, ":", ",", True, False, False
 )
 
