@@ -25,7 +25,7 @@ from notifier.store import switches
 
 BATCH_MAX = 1_000
 BATCH_BUDGET_S = 20.0
-PARSED_AT_ONCE = 250  # events of a batch
+PARSED_AT_ONCE = 25  # events of a batch: so long nothing else is answered
 NDJSON = "application/x-ndjson"
 REPLAYED = {"Idempotent-Replayed": "true"}
 
