@@ -47,12 +47,12 @@ class Door:
 async def transact(door: Door, group: Sequence[Event], lock_timeout_s: float) -> list[Accepted | Exception]:
     """Run one group as one transaction. Outcomes in the group's order; an exception undoes all of them."""
     async with door.database.transaction(lock_timeout_s=lock_timeout_s) as conn:
-        met = await acceptance.meet(conn, group)
-        fresh = [(event, found) for event, found in zip(group, met, strict=True) if found.is_new]
+        meeting = await acceptance.meet(conn, group)
+        fresh = [(event, found) for event, found in zip(group, meeting.met, strict=True) if found.is_new]
         decided = _Decided()
         if fresh:
             await reach(Point.INGEST_AFTER_LOCK)
-            decided = await _decide(door, conn, fresh)
+            decided = await _decide(door, conn, fresh, meeting)
             await reach(Point.INGEST_BEFORE_COMMIT)
     if fresh:
         for state, reason in decided.closed:
@@ -62,7 +62,7 @@ async def transact(door: Door, group: Sequence[Event], lock_timeout_s: float) ->
         door.wakeup.nudge()
     return [
         Accepted(decided.answers[event.source, event.id], replayed=False) if found.is_new else _known(event, found)
-        for event, found in zip(group, met, strict=True)
+        for event, found in zip(group, meeting.met, strict=True)
     ]
 
 
@@ -91,17 +91,18 @@ class _Decided:
         self.left_standing += left_standing(packed, event, occurred_at, standing)
 
 
-async def _decide(door: Door, conn: Connection, fresh: Sequence[tuple[Event, acceptance.Met]]) -> _Decided:
+async def _decide(
+    door: Door, conn: Connection, fresh: Sequence[tuple[Event, acceptance.Met]], meeting: acceptance.Meeting
+) -> _Decided:
     """Decide and write, with the users locked. One event per user."""
-    group = [event for event, _ in fresh]
-    first = fresh[0][1]
-    await _merge_undated(conn, group, first.now)
-    at = {e.user_id: e.occurred_at or first.now for e in group}
+    group, now = [event for event, _ in fresh], meeting.now
+    await _merge_undated(conn, group, now)
+    at = {e.user_id: e.occurred_at or now for e in group}
     lost = NOTHING_LOST
-    if first.was_restored:
+    if meeting.was_restored:
         _, lost = await restores.now_and_lost_time(conn)
     states = await _read_users(conn, fresh)
-    plans = {e.user_id: plan(e, at[e.user_id], states[e.user_id], door.journeys, first.now, lost) for e in group}
+    plans = {e.user_id: plan(e, at[e.user_id], states[e.user_id], door.journeys, now, lost) for e in group}
     canceled: set[UUID] = set()
     standing: Mapping[str, Sequence[NotificationRow]] = {user: state.notifications for user, state in states.items()}
     if any(event.type in door.journeys.canceling_types for event in group) or any(p.cancel for p in plans.values()):
@@ -119,7 +120,7 @@ async def _decide(door: Door, conn: Connection, fresh: Sequence[tuple[Event, acc
         taken.append(acceptance.Taken(event, occurred_at, packed, new, is_first))
         decided.add(event, occurred_at, packed, new, found)
     # Under the user's lock nobody else decides for this user: the guard can only meet a bug, and then this fails.
-    await acceptance.write(conn, taken, first.now, first.received_at)
+    await acceptance.write(conn, taken, now, meeting.received_at)
     return decided
 
 

@@ -20,7 +20,7 @@ from notifier.store.rows import to_json, to_text
 # statement before. It is a look only: the primary key decides when the events are stored.
 # What is known or held back touches no user. notifier.now() is asked in a subquery of its own, which runs once.
 # Both times are read when all locks are there, for which the count waits. That restores are asked for keeps
-# `notifier restored` waiting until these events are decided.
+# `notifier restored` waiting until these events are decided. There is nothing to say of a new event of a new user.
 MEET = f"""
     WITH met AS MATERIALIZED (
         SELECT t.*, e.fingerprint, e.answer, e.occurred_at,
@@ -35,29 +35,25 @@ MEET = f"""
     moment AS MATERIALIZED (
         SELECT clock_timestamp() AS received_at, (SELECT clock_offset FROM installation) AS ahead
           FROM (SELECT count(*) FROM locked) AS all_of_them)
-    SELECT m.fingerprint, m.answer, m.occurred_at, m.maintenance, m.in_future, coalesce(l.is_new, false),
-           t.received_at, t.received_at + t.ahead AS now, EXISTS (SELECT FROM restores) AS was_restored
-      FROM moment t CROSS JOIN met m LEFT JOIN locked l ON l.user_id = m.user_id
-     ORDER BY m.number
+    SELECT t.received_at, t.received_at + t.ahead AS now, EXISTS (SELECT FROM restores) AS was_restored,
+           m.number, m.fingerprint, m.answer, m.occurred_at, m.maintenance, m.in_future
+      FROM moment t
+      LEFT JOIN (met m LEFT JOIN locked l ON l.user_id = m.user_id) ON l.is_new IS NOT TRUE
 """  # noqa: S608 - constants of ours
 
 
 class Met(NamedTuple):
     """What stands against storing an event: it is there (with what is kept of it), or a rule holds it back.
 
-    `is_new_user`: the look-up made the user, so nothing is known but what this event says. `received_at` and `now`:
-    real and business time since all users are locked. `was_restored`: this database once was, from a backup.
+    `is_new_user`: the look-up made the user, so nothing is known but what this event says.
     """
 
-    fingerprint: bytes | None
-    answer: dict[str, Any] | None
-    occurred_at: datetime | None
-    maintenance: bool
-    in_future: bool
-    is_new_user: bool
-    received_at: datetime
-    now: datetime
-    was_restored: bool
+    fingerprint: bytes | None = None
+    answer: dict[str, Any] | None = None
+    occurred_at: datetime | None = None
+    maintenance: bool = False
+    in_future: bool = False
+    is_new_user: bool = False
 
     @property
     def is_new(self) -> bool:
@@ -65,12 +61,28 @@ class Met(NamedTuple):
         return self.fingerprint is None and not self.maintenance and not self.in_future
 
 
-async def meet(conn: Connection, events: Sequence[Event]) -> list[Met]:
-    """Look events up, in their order; create and lock the users of those that are new, and merge what they say.
+_OF_A_NEW_USER = Met(is_new_user=True)
+
+
+class Meeting(NamedTuple):
+    """What was found of each event, in their order.
+
+    `received_at` and `now`: real and business time since all users are locked. `was_restored`: this database once was,
+    from a backup.
+    """
+
+    met: Sequence[Met]
+    received_at: datetime
+    now: datetime
+    was_restored: bool
+
+
+async def meet(conn: Connection, events: Sequence[Event]) -> Meeting:
+    """Look events up; create and lock the users of those that are new, and merge what they say.
 
     One event a user. What is said at no time is left for users.lock(), when there is one.
     """
-    rows = [
+    asked = [
         {
             "number": number,
             "source": event.source,
@@ -79,12 +91,23 @@ async def meet(conn: Connection, events: Sequence[Event]) -> list[Met]:
         }
         for number, event in enumerate(events)
     ]
-    return [_met(row) for row in await conn.fetch(MEET, to_json(rows))]
+    rows = await conn.fetch(MEET, to_json(asked))
+    met = [_OF_A_NEW_USER] * len(events)
+    for row in rows:
+        if row["number"] is not None:
+            met[row["number"]] = _met(row)
+    return Meeting(met, rows[0]["received_at"], rows[0]["now"], rows[0]["was_restored"])
 
 
 def _met(row: Row) -> Met:
-    met = Met(*row)
-    return met if met.answer is None else met._replace(answer=json.loads(row["answer"]))
+    answer = row["answer"]
+    return Met(
+        fingerprint=row["fingerprint"],
+        answer=None if answer is None else json.loads(answer),
+        occurred_at=row["occurred_at"],
+        maintenance=row["maintenance"],
+        in_future=row["in_future"],
+    )
 
 
 # Of most users all there is to read, where there is any: whoever had no event has no times and no notifications.
@@ -172,7 +195,7 @@ WRITE = """
 """
 
 
-_PLACES = frozenset({State.SCHEDULED, State.PENDING, State.CANCELED, State.SKIPPED})
+_PLACES = (State.SCHEDULED, State.PENDING, State.CANCELED, State.SKIPPED)
 
 
 class Overtaken(Exception):
