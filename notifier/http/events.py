@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -134,7 +133,7 @@ class _Batch:
 
     ingest: Ingest
     number: int
-    chains: dict[str, deque[tuple[int, Event]]] = field(default_factory=dict)
+    chains: dict[str, list[tuple[int, Event]]] = field(default_factory=dict)  # what waits for the user's event in hand
     results: dict[int, dict[str, Any]] = field(default_factory=dict)
     deadline: float = field(default_factory=lambda: time.monotonic() + BATCH_BUDGET_S)
     _all: asyncio.Event = field(default_factory=asyncio.Event)
@@ -151,8 +150,9 @@ class _Batch:
         if (chain := self.chains.get(event.user_id)) is not None:
             chain.append((index, event))
         else:
-            self.chains[event.user_id] = deque([(index, event)])
-            self._go_on(event.user_id)
+            self.chains[event.user_id] = []
+            if not self._hand_in(index, event):
+                self._go_on(event.user_id)
 
     async def ended(self) -> list[dict[str, Any]]:
         """Give all results, in order."""
@@ -160,18 +160,21 @@ class _Batch:
             await self._all.wait()
         return [self.results[index] for index in range(self.number)]
 
+    def _hand_in(self, index: int, event: Event) -> bool:
+        """Give one event to the ingest; False: it has ended already."""
+        try:
+            if time.monotonic() >= self.deadline:
+                raise Busy("the batch ran out of time before this event; repeat it")
+            self.ingest.put(event, partial(self._hear, index, event.user_id))
+        except Busy as busy:
+            self._end(index, _failed(busy))
+            return False
+        return True
+
     def _go_on(self, user_id: str) -> None:
         """Hand in the user's next event, when there is one."""
-        chain = self.chains.get(user_id, ())
-        while chain:
-            index, event = chain.popleft()
-            try:
-                if time.monotonic() >= self.deadline:
-                    raise Busy("the batch ran out of time before this event; repeat it")
-                self.ingest.put(event, partial(self._hear, index, user_id))
-            except Busy as busy:
-                self._end(index, _failed(busy))
-            else:
+        while chain := self.chains.get(user_id):
+            if self._hand_in(*chain.pop(0)):
                 return
         self.chains.pop(user_id, None)
 

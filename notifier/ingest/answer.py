@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -30,8 +30,7 @@ def pack_answer(
     """
     by_id = {row.id: row for row in standing}
     notifications = [
-        [row.id, made.kind, made.state.value, (made.due_at - occurred_at).total_seconds()]
-        for row, made in ((row, row.creation) for row in new)
+        [id_, made.kind, made.state.value, (made.due_at - occurred_at).total_seconds()] for id_, made in new
     ] + [
         [str(row.id), row.kind, row.state.value, (row.due_at - occurred_at).total_seconds(), True]
         for row in (by_id.get(row.id, row) for row in existing)
@@ -58,14 +57,18 @@ def pack_answer(
 
 def unpack(event: Event, occurred_at: datetime, packed: Packed) -> dict[str, Any]:
     """Give the whole answer, for both doors: each takes the parts that its own contract names."""
-    return {
+    answer: dict[str, Any] = {
         "event": {"id": event.id, "type": event.type, "duplicate": False},
-        "notifications": [_notification(item, occurred_at) for item in packed.get("notifications", ())],
-        "canceled": [_canceled(item, occurred_at) for item in packed.get("canceled", ())],
-        "too_late": [_late(item) for item in packed.get("too_late", ())],
-        "untouched": [_untouched(item) for item in packed.get("untouched", ())],
+        "notifications": [],
+        "canceled": [],
+        "too_late": [],
+        "untouched": [],
         "user_id": event.user_id,
     }
+    for name, told in _TOLD.items():
+        if name in packed:
+            answer[name] = [told(item, occurred_at) for item in packed[name]]
+    return answer
 
 
 def left_standing(packed: Packed, event: Event, occurred_at: datetime, standing: Sequence[NotificationRow]) -> int:
@@ -73,6 +76,8 @@ def left_standing(packed: Packed, event: Event, occurred_at: datetime, standing:
 
     It does not ask how the answer came about, so that it notices when a step of that is missing.
     """
+    if not standing:
+        return 0
     canceled = {item[0] for item in packed.get("canceled", ())}
     return sum(
         row.can_still_be_canceled and str(row.id) not in canceled and concerns(event.type, occurred_at, row)
@@ -112,12 +117,20 @@ def _canceled(item: Any, occurred_at: datetime) -> dict[str, Any]:
     return {"id": item[0], "kind": item[1], "due_at": _later(occurred_at, item[2])}
 
 
-def _late(item: Any) -> dict[str, Any]:
+def _late(item: Any, _occurred_at: datetime) -> dict[str, Any]:
     return item if isinstance(item, dict) else {"id": item[0], "kind": item[1], "state": item[2], "since": item[3]}
 
 
-def _untouched(item: Any) -> dict[str, Any]:
+def _untouched(item: Any, _occurred_at: datetime) -> dict[str, Any]:
     return item if isinstance(item, dict) else {"id": item[0], "kind": item[1], "state": item[2]}
+
+
+_TOLD: Mapping[str, Callable[[Any, datetime], dict[str, Any]]] = {
+    "notifications": _notification,
+    "canceled": _canceled,
+    "too_late": _late,
+    "untouched": _untouched,
+}
 
 
 def _later(occurred_at: datetime, seconds: float) -> str:

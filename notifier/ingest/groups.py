@@ -42,12 +42,8 @@ class _Waiting:
     event: Event
     deadline: float
     tell: Callable[[Outcome], None]
+    keys: tuple[str, tuple[str, str]]  # what no two events under way have in common: the user, and source and id
     is_over: bool = False  # the sender has been told, or hung up
-    keys: tuple[tuple[str, ...], tuple[str, ...]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """What no two events under way have in common: the user and the id."""
-        self.keys = ("user", self.event.user_id), ("event", self.event.source, self.event.id)
 
     @property
     def left_s(self) -> float:
@@ -69,7 +65,7 @@ class Ingest:
     _groups: set[asyncio.Task[None]] = field(default_factory=set)
     _in_groups: int = 0  # events
     _alone: set[asyncio.Task[None]] = field(default_factory=set)
-    _busy: set[tuple[str, ...]] = field(default_factory=set)
+    _busy: set[str | tuple[str, str]] = field(default_factory=set)
     _held_up: dict[str, float] = field(default_factory=dict)
     _slots: asyncio.Semaphore = field(init=False)
     _door: Door = field(init=False)
@@ -104,7 +100,7 @@ class Ingest:
         """Do the same without waiting: `tell` hears once what accept() returns or raises. Raises Busy itself."""
         if len(self._waiting) + len(self._alone) >= WAITING_MAX:
             raise Busy("too many events wait for the database; repeat this one")
-        waiting = _Waiting(event, time.monotonic() + EVENT_BUDGET_S, tell)
+        waiting = _Waiting(event, time.monotonic() + EVENT_BUDGET_S, tell, (event.user_id, (event.source, event.id)))
         self._waiting.append(waiting)
         self._deadlines.append(waiting)
         if self._timer is None:
