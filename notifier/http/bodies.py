@@ -6,6 +6,7 @@ from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from multidict import CIMultiDict
 
 from notifier.http.problems import Problem
 from notifier.json_text import to_json
@@ -49,6 +50,8 @@ def answer(document: Any, *, status: int = 200, headers: dict[str, str] | None =
     return web.Response(
         status=status,
         body=to_json(document),
-        content_type="application/json",
-        headers={"Cache-Control": "no-store", **(headers or {})},
+        headers={**_HEADERS, **headers} if headers else _HEADERS,
     )
+
+
+_HEADERS = CIMultiDict({"Content-Type": "application/json", "Cache-Control": "no-store"})
