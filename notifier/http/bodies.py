@@ -47,11 +47,12 @@ def _too_large(limit: int) -> Problem:
 
 def answer(document: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
     """JSON out; no cache keeps it: it is about people, and it changes."""
-    return web.Response(
-        status=status,
-        body=to_json(document),
-        headers={**_HEADERS, **headers} if headers else _HEADERS,
-    )
+    return answer_written(to_json(document), status=status, headers=headers)
+
+
+def answer_written(body: bytes, *, status: int, headers: dict[str, str] | None = None) -> web.Response:
+    """Give JSON that is written already."""
+    return web.Response(status=status, body=body, headers={**_HEADERS, **headers} if headers else _HEADERS)
 
 
 _HEADERS = CIMultiDict({"Content-Type": "application/json", "Cache-Control": "no-store"})

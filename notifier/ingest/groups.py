@@ -105,7 +105,8 @@ class Ingest:
         self._deadlines.append(waiting)
         if self._timer is None:
             self._watch_deadlines()
-        self._changed.set()
+        if self._next_size():  # otherwise the end of a group is what changes something
+            self._changed.set()
         return waiting
 
     def _watch_deadlines(self) -> None:

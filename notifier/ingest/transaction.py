@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from notifier import observe
@@ -27,8 +27,7 @@ from notifier.store.database import Connection, Database
 CANCEL_ROUNDS_MAX = 20  # repeats while a row keeps coming back; once is nearly always enough
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(NamedTuple):
     """What the sender is told. `answer` is the stored body; `replayed`: it was stored by an earlier request."""
 
     answer: Mapping[str, Any]
