@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 import orjson
 
-_anything = json.JSONEncoder(separators=(",", ":")).encode
+_anything = json.JSONEncoder(separators=(",", ":"), default=datetime.isoformat).encode
 
 
 def to_json(value: Any) -> bytes:
-    """Write a value; in UTF-8, or in ASCII where it holds what the fast writer does not know, like a huge number."""
+    """Write a value, times as datetime.isoformat() does.
+
+    In UTF-8; in ASCII where it holds what the fast writer does not know, like a huge number.
+    """
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:

@@ -14,7 +14,7 @@ from notifier.domain.notification import State
 from notifier.store import users
 from notifier.store.database import Connection, Row
 from notifier.store.outbox import Decision
-from notifier.store.rows import to_json, to_text
+from notifier.store.rows import to_json
 
 # Looked up and locked in one statement: what the look sees is from before the wait for the locks, as it would be in a
 # statement before. It is a look only: the primary key decides when the events are stored.
@@ -239,7 +239,7 @@ def _event(number: int, item: Taken) -> dict[str, Any]:
         "id": event.id,
         "type": event.type,
         "user_id": event.user_id,
-        "occurred_at": to_text(item.occurred_at),
+        "occurred_at": item.occurred_at,
         "fingerprint": f"\\x{event.fingerprint.hex()}",
         "answer": item.answer,
         "is_first": item.is_first,
@@ -260,11 +260,11 @@ def _decision(event: int, item: Taken, row: Decision) -> dict[str, Any]:
         "state": made.state,
     }
     if made.due_at != item.occurred_at:
-        found["due"] = to_text(made.due_at)
+        found["due"] = made.due_at
     if made.cancel_from != item.occurred_at:
-        found["graced"] = to_text(made.cancel_from)
+        found["graced"] = made.cancel_from
     if made.reason is not None:
         found |= {"reason": made.reason, "ended_by": made.decided_by}
     if made.doubt is not None:
-        found |= {"doubt_since": to_text(made.doubt.since), "account": made.doubt.account}
+        found |= {"doubt_since": made.doubt.since, "account": made.doubt.account}
     return found

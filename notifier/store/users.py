@@ -11,7 +11,7 @@ from typing import Any
 from notifier.domain.event import Profile
 from notifier.domain.journey import Seen
 from notifier.store.database import Connection
-from notifier.store.rows import to_json, to_text
+from notifier.store.rows import to_json
 
 # Creates, locks and merges in one statement and in id order; the WHERE does not prevent the lock. It is FOR NO KEY
 # UPDATE because the SET names no key column. The newest occurred_at wins for each field by itself, so that a login
@@ -67,7 +67,7 @@ def what_is_said(user_id: str, at: datetime | None, profile: Profile) -> dict[st
     """Give one row of `said`: what an event says of its user, without what it does not say."""
     if at is None:
         return {"user_id": user_id}
-    row: dict[str, Any] = {"user_id": user_id, "at": to_text(at)}
+    row: dict[str, Any] = {"user_id": user_id, "at": at}
     if profile.email is not None:
         row["email"] = profile.email
     if profile.name is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -48,6 +49,12 @@ def test_a_huge_whole_number_is_written_in_full(number: int) -> None:
 
 def test_half_of_a_surrogate_pair_is_left_to_whoever_reads() -> None:
     assert to_json(["\ud800"]) == b'["\\ud800"]'
+
+
+@given(st.datetimes(timezones=st.just(UTC)))
+def test_a_time_is_written_as_isoformat_does(moment: datetime) -> None:
+    for beside in (1, 2**64):  # the second is what the fast writer refuses
+        assert to_json([moment, beside]) == f'["{moment.isoformat()}",{beside}]'.encode()
 
 
 def test_rows_may_hold_states_and_tuples() -> None:
