@@ -27,6 +27,7 @@ EVENT_BUDGET_S = 4.0  # an event is answered within this, one way or the other
 GROUP_MAX = 256  # events in one transaction
 GROUP_WHOLE = 32  # events that are not divided among two groups
 GROUP_MANY = 64  # events that do not wait for more of them
+GROUPS_AT_MOST = 3  # where many wait: two may be waiting for the disk
 GROUPS_AT_ONCE = 2  # one is prepared and read here while the database is at work on the other
 GROUP_LOCK_TIMEOUT_S = 0.1  # a group does not wait long for anybody
 ALONE_LOCK_TIMEOUT_S = 2.0
@@ -156,11 +157,13 @@ class Ingest:
         """How many events the next group may have; 0: it is not to begin yet.
 
         Two groups of one size keep both this process and the database at work; small ones cost more than they gain.
-        So half of those who wait begin, and the others when they are as many as are under way, or many.
+        So half of those who wait begin, and the others when they are as many as are under way, or many; many are also
+        enough for one group more.
         """
         if not self._groups:
             return min(GROUP_MAX, max(GROUP_WHOLE, (len(self._waiting) + 1) // 2))
-        if len(self._groups) < GROUPS_AT_ONCE and len(self._waiting) >= min(self._in_groups, GROUP_MANY):
+        enough = self._in_groups if len(self._groups) < GROUPS_AT_ONCE else GROUP_MANY
+        if len(self._groups) < GROUPS_AT_MOST and len(self._waiting) >= min(enough, GROUP_MANY):
             return GROUP_MAX
         return 0
 
