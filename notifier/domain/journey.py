@@ -134,8 +134,8 @@ def plan(
     data = _template_data(event, user) if wanted else {}
     return Plan(
         create=tuple([_create(kind, occurred_at, user, data, now, lost) for kind in wanted]),
-        existing=tuple(known[kind.name] for kind in asked if kind.name in known),
-        cancel=tuple(row for row in user.notifications if concerns(event.type, occurred_at, row)),
+        existing=tuple([known[kind.name] for kind in asked if kind.name in known]),
+        cancel=tuple([row for row in user.notifications if concerns(event.type, occurred_at, row)]),
     )
 
 

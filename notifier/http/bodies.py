@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from multidict import CIMultiDict
 
 from notifier.http.problems import Problem
+from notifier.json_text import to_json
 
 EVENT_MAX_BYTES = 256 * 1024
 BATCH_MAX_BYTES = 8 * 1024 * 1024
@@ -46,9 +47,12 @@ def _too_large(limit: int) -> Problem:
 
 def answer(document: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
     """JSON out; no cache keeps it: it is about people, and it changes."""
-    return web.Response(
-        status=status,
-        body=json.dumps(document).encode(),
-        content_type="application/json",
-        headers={"Cache-Control": "no-store", **(headers or {})},
-    )
+    return answer_written(to_json(document), status=status, headers=headers)
+
+
+def answer_written(body: bytes, *, status: int, headers: dict[str, str] | None = None) -> web.Response:
+    """Give JSON that is written already."""
+    return web.Response(status=status, body=body, headers={**_HEADERS, **headers} if headers else _HEADERS)
+
+
+_HEADERS = CIMultiDict({"Content-Type": "application/json", "Cache-Control": "no-store"})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,16 +15,17 @@ from aiohttp import web
 from notifier import observe
 from notifier.domain.errors import Busy
 from notifier.domain.event import Event
-from notifier.http.bodies import BATCH_MAX_BYTES, EVENT_MAX_BYTES, answer, read_body
+from notifier.http.bodies import BATCH_MAX_BYTES, EVENT_MAX_BYTES, answer, answer_written, read_body
 from notifier.http.context import CONTEXT
 from notifier.http.problems import Problem, problem_of
 from notifier.http.schemas import parse_event, parse_json, pointer
 from notifier.ingest import Accepted, Ingest
+from notifier.json_text import to_json
 from notifier.store import switches
 
 BATCH_MAX = 1_000
 BATCH_BUDGET_S = 20.0
-PARSED_AT_ONCE = 250  # events of a batch
+PARSED_AT_ONCE = 25  # events of a batch: so long nothing else is answered
 NDJSON = "application/x-ndjson"
 REPLAYED = {"Idempotent-Replayed": "true"}
 
@@ -70,7 +70,8 @@ async def post_batch(request: web.Request) -> web.Response:
     async with context.runtime.database.connection() as conn:
         if await switches.find(conn, "maintenance"):
             raise Busy("closed for maintenance; repeat the batch later", retry_after_s=10)
-    return answer({"results": await _accept_all(context.ingest, items)}, status=207)
+    results = await _accept_all(context.ingest, items)
+    return answer_written(b'{"results":[' + b",".join(results) + b"]}", status=207)
 
 
 def _listed(raw: bytes) -> Sequence[Any]:
@@ -115,8 +116,8 @@ def _too_large() -> Problem:
     return Problem("too-large", f"an event is at most {EVENT_MAX_BYTES // 1024} KiB")
 
 
-async def _accept_all(ingest: Ingest, items: Sequence[Any]) -> list[dict[str, Any]]:
-    """Accept all of them; one result each, in order."""
+async def _accept_all(ingest: Ingest, items: Sequence[Any]) -> list[bytes]:
+    """Accept all of them; one result each, in order, as JSON."""
     batch = _Batch(ingest, len(items))
     try:
         for index, item in enumerate(items):
@@ -134,8 +135,8 @@ class _Batch:
 
     ingest: Ingest
     number: int
-    chains: dict[str, deque[tuple[int, Event]]] = field(default_factory=dict)
-    results: dict[int, dict[str, Any]] = field(default_factory=dict)
+    chains: dict[str, list[tuple[int, Event]]] = field(default_factory=dict)  # what waits for the user's event in hand
+    results: dict[int, bytes] = field(default_factory=dict)  # written as they come: a thousand at the end take long
     deadline: float = field(default_factory=lambda: time.monotonic() + BATCH_BUDGET_S)
     _all: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -151,27 +152,31 @@ class _Batch:
         if (chain := self.chains.get(event.user_id)) is not None:
             chain.append((index, event))
         else:
-            self.chains[event.user_id] = deque([(index, event)])
-            self._go_on(event.user_id)
+            self.chains[event.user_id] = []
+            if not self._hand_in(index, event):
+                self._go_on(event.user_id)
 
-    async def ended(self) -> list[dict[str, Any]]:
+    async def ended(self) -> list[bytes]:
         """Give all results, in order."""
         if self.number:
             await self._all.wait()
         return [self.results[index] for index in range(self.number)]
 
+    def _hand_in(self, index: int, event: Event) -> bool:
+        """Give one event to the ingest; False: it has ended already."""
+        try:
+            if time.monotonic() >= self.deadline:
+                raise Busy("the batch ran out of time before this event; repeat it")
+            self.ingest.put(event, partial(self._hear, index, event.user_id))
+        except Busy as busy:
+            self._end(index, _failed(busy))
+            return False
+        return True
+
     def _go_on(self, user_id: str) -> None:
         """Hand in the user's next event, when there is one."""
-        chain = self.chains.get(user_id, ())
-        while chain:
-            index, event = chain.popleft()
-            try:
-                if time.monotonic() >= self.deadline:
-                    raise Busy("the batch ran out of time before this event; repeat it")
-                self.ingest.put(event, partial(self._hear, index, user_id))
-            except Busy as busy:
-                self._end(index, _failed(busy))
-            else:
+        while chain := self.chains.get(user_id):
+            if self._hand_in(*chain.pop(0)):
                 return
         self.chains.pop(user_id, None)
 
@@ -184,7 +189,7 @@ class _Batch:
         self._go_on(user_id)
 
     def _end(self, index: int, result: dict[str, Any]) -> None:
-        self.results[index] = result
+        self.results[index] = to_json(result)
         if len(self.results) == self.number:
             self._all.set()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +19,7 @@ from notifier.domain.errors import (
     NotifierError,
     WrongState,
 )
+from notifier.json_text import to_json
 from notifier.store.database import RETRYABLE, UNAVAILABLE
 
 MEDIA_TYPE = "application/problem+json"
@@ -81,7 +81,7 @@ class Problem(Exception):
         """The answer."""
         return web.Response(
             status=self.status,
-            body=json.dumps(self.body()).encode(),
+            body=to_json(self.body()),
             content_type=MEDIA_TYPE,
             headers=dict(self.headers),
         )
@@ -134,7 +134,7 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
         if error.status < 400:
             raise
         body = {"type": "about:blank", "title": error.reason, "status": error.status, "detail": error.reason}
-        return web.Response(status=error.status, body=json.dumps(body).encode(), content_type=MEDIA_TYPE)
+        return web.Response(status=error.status, body=to_json(body), content_type=MEDIA_TYPE)
     except Exception as error:  # noqa: BLE001 - the one place where requests' errors end
         problem = problem_of(error)
         if problem.slug == "internal":

@@ -25,7 +25,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
-_MANY_DIGITS = re.compile(r"\d{300}")
+_DIGITS_MAX = 300
+_MANY_DIGITS = re.compile(rf"\d{{{_DIGITS_MAX}}}")
 _ID = re.compile(r"[\x21-\x7e]{1,255}")
 _PLAIN_LOCAL = re.compile(r"[A-Za-z0-9]+(?:[._+-][A-Za-z0-9]+)*")
 _PLAIN_MAX = 64  # characters of the whole address: far below every limit of a part
@@ -205,7 +206,11 @@ def _is_storable(text: str) -> bool:
     It is in ASCII: all characters that could be wrong are escapes in it, every level of nesting opens a bracket, and a
     number that is too large has many digits.
     """
-    return "\\u" not in text and text.count("{") + text.count("[") <= DEPTH_MAX and _MANY_DIGITS.search(text) is None
+    return (
+        "\\u" not in text
+        and text.count("{") + text.count("[") <= DEPTH_MAX
+        and (len(text) < _DIGITS_MAX or _MANY_DIGITS.search(text) is None)
+    )
 
 
 def _unstorable(value: Any, pointer: str, depth: int) -> Iterator[tuple[str, str]]:
@@ -256,7 +261,9 @@ def parse_event(document: Any, header_id: str | None) -> Event:
     body_id = document.get("id")
     if body_id is not None and not (isinstance(body_id, str) and body_id.isprintable()):
         check_storable(document)
-    content = _canonical({name: value for name, value in document.items() if name != "id"}, document)
+    content = document.copy()
+    content.pop("id", None)
+    text = _canonical(content, document)
     if body_id is None and header_id is None:
         raise Problem(
             "bad-request",
@@ -270,16 +277,15 @@ def parse_event(document: Any, header_id: str | None) -> Event:
     parsed = validate(EventIn, document)
     event_id = parsed.id or header_id
     assert event_id is not None
+    user = parsed.user
     return Event(
         source=API,
         id=event_id,
         type=parsed.type,
-        user_id=parsed.user.id,
+        user_id=user.id,
         occurred_at=parsed.occurred_at,
-        fingerprint=digest(content),
-        profile=Profile(
-            parsed.user.email, parsed.user.name, parsed.user.timezone, parsed.user.locale, parsed.user.attributes
-        ),
+        fingerprint=digest(text),
+        profile=Profile(user.email, user.name, user.timezone, user.locale, user.attributes),
         data=parsed.data or {},
     )
 

@@ -26,6 +26,8 @@ from notifier.store.database import RETRYABLE, UNAVAILABLE, Database
 EVENT_BUDGET_S = 4.0  # an event is answered within this, one way or the other
 GROUP_MAX = 256  # events in one transaction
 GROUP_WHOLE = 32  # events that are not divided among two groups
+GROUP_MANY = 64  # events that do not wait for more of them
+GROUPS_AT_MOST = 3  # where many wait: two may be waiting for the disk
 GROUPS_AT_ONCE = 2  # one is prepared and read here while the database is at work on the other
 GROUP_LOCK_TIMEOUT_S = 0.1  # a group does not wait long for anybody
 ALONE_LOCK_TIMEOUT_S = 2.0
@@ -41,12 +43,8 @@ class _Waiting:
     event: Event
     deadline: float
     tell: Callable[[Outcome], None]
+    keys: tuple[str, tuple[str, str]]  # what no two events under way have in common: the user, and source and id
     is_over: bool = False  # the sender has been told, or hung up
-    keys: tuple[tuple[str, ...], tuple[str, ...]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """What no two events under way have in common: the user and the id."""
-        self.keys = ("user", self.event.user_id), ("event", self.event.source, self.event.id)
 
     @property
     def left_s(self) -> float:
@@ -68,7 +66,7 @@ class Ingest:
     _groups: set[asyncio.Task[None]] = field(default_factory=set)
     _in_groups: int = 0  # events
     _alone: set[asyncio.Task[None]] = field(default_factory=set)
-    _busy: set[tuple[str, ...]] = field(default_factory=set)
+    _busy: set[str | tuple[str, str]] = field(default_factory=set)
     _held_up: dict[str, float] = field(default_factory=dict)
     _slots: asyncio.Semaphore = field(init=False)
     _door: Door = field(init=False)
@@ -103,12 +101,13 @@ class Ingest:
         """Do the same without waiting: `tell` hears once what accept() returns or raises. Raises Busy itself."""
         if len(self._waiting) + len(self._alone) >= WAITING_MAX:
             raise Busy("too many events wait for the database; repeat this one")
-        waiting = _Waiting(event, time.monotonic() + EVENT_BUDGET_S, tell)
+        waiting = _Waiting(event, time.monotonic() + EVENT_BUDGET_S, tell, (event.user_id, (event.source, event.id)))
         self._waiting.append(waiting)
         self._deadlines.append(waiting)
         if self._timer is None:
             self._watch_deadlines()
-        self._changed.set()
+        if self._next_size():  # otherwise the end of a group is what changes something
+            self._changed.set()
         return waiting
 
     def _watch_deadlines(self) -> None:
@@ -158,11 +157,13 @@ class Ingest:
         """How many events the next group may have; 0: it is not to begin yet.
 
         Two groups of one size keep both this process and the database at work; small ones cost more than they gain.
-        So half of those who wait begin, and the others when they are as many as are under way.
+        So half of those who wait begin, and the others when they are as many as are under way, or many; many are also
+        enough for one group more.
         """
         if not self._groups:
             return min(GROUP_MAX, max(GROUP_WHOLE, (len(self._waiting) + 1) // 2))
-        if len(self._groups) < GROUPS_AT_ONCE and len(self._waiting) >= self._in_groups:
+        enough = self._in_groups if len(self._groups) < GROUPS_AT_ONCE else GROUP_MANY
+        if len(self._groups) < GROUPS_AT_MOST and len(self._waiting) >= min(enough, GROUP_MANY):
             return GROUP_MAX
         return 0
 

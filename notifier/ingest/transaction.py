@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from notifier import observe
@@ -21,14 +21,13 @@ from notifier.domain.restore import NOTHING_LOST
 from notifier.failpoints import Point, reach
 from notifier.ids import new_id_texts
 from notifier.ingest.answer import Packed, left_standing, pack_answer, unpack
-from notifier.store import acceptance, installation, moves, outbox, restores, users
+from notifier.store import acceptance, moves, outbox, restores, users
 from notifier.store.database import Connection, Database
 
 CANCEL_ROUNDS_MAX = 20  # repeats while a row keeps coming back; once is nearly always enough
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(NamedTuple):
     """What the sender is told. `answer` is the stored body; `replayed`: it was stored by an earlier request."""
 
     answer: Mapping[str, Any]
@@ -47,12 +46,12 @@ class Door:
 async def transact(door: Door, group: Sequence[Event], lock_timeout_s: float) -> list[Accepted | Exception]:
     """Run one group as one transaction. Outcomes in the group's order; an exception undoes all of them."""
     async with door.database.transaction(lock_timeout_s=lock_timeout_s) as conn:
-        met = await acceptance.meet(conn, group)
-        fresh = [event for event, found in zip(group, met, strict=True) if found.is_new]
+        meeting = await acceptance.meet(conn, group)
+        fresh = [(event, found) for event, found in zip(group, meeting.met, strict=True) if found.is_new]
         decided = _Decided()
         if fresh:
             await reach(Point.INGEST_AFTER_LOCK)
-            decided = await _decide(door, conn, fresh)
+            decided = await _decide(door, conn, fresh, meeting)
             await reach(Point.INGEST_BEFORE_COMMIT)
     if fresh:
         for state, reason in decided.closed:
@@ -62,7 +61,7 @@ async def transact(door: Door, group: Sequence[Event], lock_timeout_s: float) ->
         door.wakeup.nudge()
     return [
         Accepted(decided.answers[event.source, event.id], replayed=False) if found.is_new else _known(event, found)
-        for event, found in zip(group, met, strict=True)
+        for event, found in zip(group, meeting.met, strict=True)
     ]
 
 
@@ -91,17 +90,18 @@ class _Decided:
         self.left_standing += left_standing(packed, event, occurred_at, standing)
 
 
-async def _decide(door: Door, conn: Connection, group: Sequence[Event]) -> _Decided:
+async def _decide(
+    door: Door, conn: Connection, fresh: Sequence[tuple[Event, acceptance.Met]], meeting: acceptance.Meeting
+) -> _Decided:
     """Decide and write, with the users locked. One event per user."""
-    now = await _date(conn, group)
-    profiles = {profile.user_id: profile for profile in await acceptance.read(conn, [e.user_id for e in group])}
-    first = profiles[group[0].user_id]
-    at = {e.user_id: e.occurred_at or now or first.now for e in group}
+    group, now = [event for event, _ in fresh], meeting.now
+    await _merge_undated(conn, group, now)
+    at = {e.user_id: e.occurred_at or now for e in group}
     lost = NOTHING_LOST
-    if first.was_restored:
+    if meeting.was_restored:
         _, lost = await restores.now_and_lost_time(conn)
-    states = await _read_users(conn, profiles)
-    plans = {e.user_id: plan(e, at[e.user_id], states[e.user_id], door.journeys, first.now, lost) for e in group}
+    states = await _read_users(conn, fresh)
+    plans = {e.user_id: plan(e, at[e.user_id], states[e.user_id], door.journeys, now, lost) for e in group}
     canceled: set[UUID] = set()
     standing: Mapping[str, Sequence[NotificationRow]] = {user: state.notifications for user, state in states.items()}
     if any(event.type in door.journeys.canceling_types for event in group) or any(p.cancel for p in plans.values()):
@@ -119,22 +119,18 @@ async def _decide(door: Door, conn: Connection, group: Sequence[Event]) -> _Deci
         taken.append(acceptance.Taken(event, occurred_at, packed, new, is_first))
         decided.add(event, occurred_at, packed, new, found)
     # Under the user's lock nobody else decides for this user: the guard can only meet a bug, and then this fails.
-    await acceptance.write(conn, taken, first.now, first.received_at)
+    await acceptance.write(conn, taken, now, meeting.received_at)
     return decided
 
 
-async def _date(conn: Connection, group: Sequence[Event]) -> datetime | None:
-    """Say when those events occurred that do not say so, if any, and merge what they say of their users.
+async def _merge_undated(conn: Connection, group: Sequence[Event], now: datetime) -> None:
+    """Merge what events say of their users that do not say when they occurred.
 
     Their time is read once the locks are there, and only then is it known what their profiles are newer than.
     """
-    undated = [event for event in group if event.occurred_at is None]
-    if not undated:
-        return None
-    now = await installation.business_now(conn)
-    if any(not event.profile.is_empty for event in undated):
-        await users.lock(conn, [(event.user_id, now, event.profile) for event in undated])
-    return now
+    undated = [(e.user_id, now, e.profile) for e in group if e.occurred_at is None and not e.profile.is_empty]
+    if undated:
+        await users.lock(conn, undated)
 
 
 async def _cancel(
@@ -190,23 +186,30 @@ def _known(event: Event, met: acceptance.Met) -> Accepted | Exception:
     return Invalid("occurred_at is more than 5 minutes ahead of the service's clock", pointer="/occurred_at")
 
 
-async def _read_users(conn: Connection, profiles: Mapping[str, acceptance.Profiled]) -> dict[str, UserState]:
-    """What is true of each user; whoever is new has no times and no notifications to be read."""
-    was_seen = [user_id for user_id, profile in profiles.items() if profile.was_seen]
-    has_notifications = [user_id for user_id, profile in profiles.items() if profile.has_notifications]
+async def _read_users(conn: Connection, fresh: Sequence[tuple[Event, acceptance.Met]]) -> dict[str, UserState]:
+    """What is true of each user; of whoever is new there is nothing to be read."""
+    known = [event.user_id for event, met in fresh if not met.is_new_user]
+    profiles = await acceptance.read(conn, known) if known else []
+    was_seen = [profile.user_id for profile in profiles if profile.was_seen]
+    has_notifications = [profile.user_id for profile in profiles if profile.has_notifications]
     seen = await users.last_seen(conn, was_seen) if was_seen else {}
     notifications = await outbox.of_users(conn, has_notifications) if has_notifications else {}
-    return {
-        user_id: UserState(
-            user_id=user_id,
+    states = {event.user_id: _new_user(event) for event, met in fresh if met.is_new_user}
+    for profile in profiles:
+        states[profile.user_id] = UserState(
+            user_id=profile.user_id,
             email=profile.email,
             name=profile.name,
             locale=profile.locale,
             timezone=profile.timezone,
             attributes=profile.attributes or {},
-            notifications=notifications.get(user_id, ()),
-            last_seen=seen.get(user_id, {}),
+            notifications=notifications.get(profile.user_id, ()),
+            last_seen=seen.get(profile.user_id, {}),
             erased=profile.erased,
         )
-        for user_id, profile in profiles.items()
-    }
+    return states
+
+
+def _new_user(event: Event) -> UserState:
+    said = event.profile
+    return UserState(event.user_id, said.email, said.name, said.locale, said.timezone, said.attributes or {}, (), {})

@@ -14,11 +14,13 @@ from notifier.domain.notification import State
 from notifier.store import users
 from notifier.store.database import Connection, Row
 from notifier.store.outbox import Decision
-from notifier.store.rows import to_json, to_text
+from notifier.store.rows import to_json
 
 # Looked up and locked in one statement: what the look sees is from before the wait for the locks, as it would be in a
 # statement before. It is a look only: the primary key decides when the events are stored.
 # What is known or held back touches no user. notifier.now() is asked in a subquery of its own, which runs once.
+# Both times are read when all locks are there, for which the count waits. That restores are asked for keeps
+# `notifier restored` waiting until these events are decided. There is nothing to say of a new event of a new user.
 MEET = f"""
     WITH met AS MATERIALIZED (
         SELECT t.*, e.fingerprint, e.answer, e.occurred_at,
@@ -29,19 +31,29 @@ MEET = f"""
           LEFT JOIN LATERAL (SELECT e.fingerprint, e.answer, e.occurred_at FROM events e
                               WHERE e.source = t.source AND e.id = t.id LIMIT 1) AS e ON true),
     said AS (SELECT * FROM met WHERE fingerprint IS NULL AND NOT maintenance AND NOT in_future),
-    {users.LOCKED}
-    SELECT fingerprint, answer, occurred_at, maintenance, in_future FROM met ORDER BY number
+    {users.LOCKED},
+    moment AS MATERIALIZED (
+        SELECT clock_timestamp() AS received_at, (SELECT clock_offset FROM installation) AS ahead
+          FROM (SELECT count(*) FROM locked) AS all_of_them)
+    SELECT t.received_at, t.received_at + t.ahead AS now, EXISTS (SELECT FROM restores) AS was_restored,
+           m.number, m.fingerprint, m.answer, m.occurred_at, m.maintenance, m.in_future
+      FROM moment t
+      LEFT JOIN (met m LEFT JOIN locked l ON l.user_id = m.user_id) ON l.is_new IS NOT TRUE
 """  # noqa: S608 - constants of ours
 
 
 class Met(NamedTuple):
-    """What stands against storing an event: it is there (with what is kept of it), or a rule holds it back."""
+    """What stands against storing an event: it is there (with what is kept of it), or a rule holds it back.
 
-    fingerprint: bytes | None
-    answer: dict[str, Any] | None
-    occurred_at: datetime | None
-    maintenance: bool
-    in_future: bool
+    `is_new_user`: the look-up made the user, so nothing is known but what this event says.
+    """
+
+    fingerprint: bytes | None = None
+    answer: dict[str, Any] | None = None
+    occurred_at: datetime | None = None
+    maintenance: bool = False
+    in_future: bool = False
+    is_new_user: bool = False
 
     @property
     def is_new(self) -> bool:
@@ -49,12 +61,28 @@ class Met(NamedTuple):
         return self.fingerprint is None and not self.maintenance and not self.in_future
 
 
-async def meet(conn: Connection, events: Sequence[Event]) -> list[Met]:
-    """Look events up, in their order; create and lock the users of those that are new, and merge what they say.
+_OF_A_NEW_USER = Met(is_new_user=True)
+
+
+class Meeting(NamedTuple):
+    """What was found of each event, in their order.
+
+    `received_at` and `now`: real and business time since all users are locked. `was_restored`: this database once was,
+    from a backup.
+    """
+
+    met: Sequence[Met]
+    received_at: datetime
+    now: datetime
+    was_restored: bool
+
+
+async def meet(conn: Connection, events: Sequence[Event]) -> Meeting:
+    """Look events up; create and lock the users of those that are new, and merge what they say.
 
     One event a user. What is said at no time is left for users.lock(), when there is one.
     """
-    rows = [
+    asked = [
         {
             "number": number,
             "source": event.source,
@@ -63,22 +91,30 @@ async def meet(conn: Connection, events: Sequence[Event]) -> list[Met]:
         }
         for number, event in enumerate(events)
     ]
-    return [_met(row) for row in await conn.fetch(MEET, to_json(rows))]
+    rows = await conn.fetch(MEET, to_json(asked))
+    met = [_OF_A_NEW_USER] * len(events)
+    for row in rows:
+        if row["number"] is not None:
+            met[row["number"]] = _met(row)
+    return Meeting(met, rows[0]["received_at"], rows[0]["now"], rows[0]["was_restored"])
 
 
 def _met(row: Row) -> Met:
-    met = Met(*row)
-    return met if met.answer is None else met._replace(answer=json.loads(row["answer"]))
+    answer = row["answer"]
+    return Met(
+        fingerprint=row["fingerprint"],
+        answer=None if answer is None else json.loads(answer),
+        occurred_at=row["occurred_at"],
+        maintenance=row["maintenance"],
+        in_future=row["in_future"],
+    )
 
 
-# For most events all there is to read: a new user has no times and no notifications, and restores are rare. That they
-# are asked for keeps `notifier restored` waiting until these events are decided.
+# Of most users all there is to read, where there is any: whoever had no event has no times and no notifications.
 # EXISTS would let the planner hash the whole of either table; LATERAL with LIMIT 1 is one look into the index.
 READ = """
     SELECT u.user_id, u.email, u.name, u.timezone, u.locale, u.attributes, u.erased_at IS NOT NULL AS erased,
-           l.user_id IS NOT NULL AS was_seen, o.user_id IS NOT NULL AS has_notifications,
-           EXISTS (SELECT FROM restores) AS was_restored, (SELECT notifier.now()) AS now,
-           clock_timestamp() AS received_at
+           l.user_id IS NOT NULL AS was_seen, o.user_id IS NOT NULL AS has_notifications
       FROM unnest($1::text[]) AS t (user_id)
       JOIN LATERAL (SELECT * FROM users u WHERE u.user_id = t.user_id LIMIT 1) AS u ON true
       LEFT JOIN LATERAL (SELECT l.user_id FROM last_seen l
@@ -89,10 +125,7 @@ READ = """
 
 
 class Profiled(NamedTuple):
-    """One user as the transaction finds it, and what more there is to read.
-
-    `now` and `received_at`: business and real time of the read.
-    """
+    """One user as the transaction finds it, and what more there is to read."""
 
     user_id: str
     email: str | None
@@ -103,9 +136,6 @@ class Profiled(NamedTuple):
     erased: bool
     was_seen: bool
     has_notifications: bool
-    was_restored: bool
-    now: datetime
-    received_at: datetime
 
 
 async def read(conn: Connection, user_ids: Sequence[str]) -> list[Profiled]:
@@ -122,7 +152,8 @@ def _profiled(row: Row) -> Profiled:
 # with its answer: two under one id, of two users, meet here and nowhere before, and the second waits for the first.
 # Under the users' locks only those can meet, so ON CONFLICT, which costs a record of its own a row, is for times alone.
 # Its time of arrival is from before all that it led to, which the timeline shows after it.
-# The rows come as JSON: for each event fifty values would have to be put into arrays, one by one.
+# The rows come as JSON: for each event fifty values would have to be put into arrays, one by one. `data` becomes jsonb
+# where it is stored: on the way out of other JSON that takes four times as long.
 WRITE = """
     WITH e AS MATERIALIZED (
         SELECT * FROM json_to_recordset($1::json)
@@ -141,12 +172,12 @@ WRITE = """
                coalesce(t.due, e.occurred_at) AS due_at, coalesce(t.graced, e.occurred_at) AS cancel_from
           FROM json_to_recordset($2::json)
                AS t (event integer, id uuid, kind text, due timestamptz, cancel_on text[], graced timestamptz,
-                     data jsonb, state text, reason text, ended_by text, doubt_since timestamptz, account text)
+                     data json, state text, reason text, ended_by text, doubt_since timestamptz, account text)
           JOIN e ON e.number = t.event
          ORDER BY e.user_id, t.kind),
     o AS (
         INSERT INTO outbox (id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data)
-        SELECT id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data FROM n),
+        SELECT id, user_id, kind, decided_at, decided_by, due_at, cancel_on, cancel_from, data::jsonb FROM n),
     s AS (
         INSERT INTO scheduled_sends (id, user_id, kind, due_at)
         SELECT id, user_id, kind, due_at FROM n WHERE state = 'scheduled'),
@@ -164,7 +195,7 @@ WRITE = """
 """
 
 
-_PLACES = frozenset({State.SCHEDULED, State.PENDING, State.CANCELED, State.SKIPPED})
+_PLACES = (State.SCHEDULED, State.PENDING, State.CANCELED, State.SKIPPED)
 
 
 class Overtaken(Exception):
@@ -208,7 +239,7 @@ def _event(number: int, item: Taken) -> dict[str, Any]:
         "id": event.id,
         "type": event.type,
         "user_id": event.user_id,
-        "occurred_at": to_text(item.occurred_at),
+        "occurred_at": item.occurred_at,
         "fingerprint": f"\\x{event.fingerprint.hex()}",
         "answer": item.answer,
         "is_first": item.is_first,
@@ -229,11 +260,11 @@ def _decision(event: int, item: Taken, row: Decision) -> dict[str, Any]:
         "state": made.state,
     }
     if made.due_at != item.occurred_at:
-        found["due"] = to_text(made.due_at)
+        found["due"] = made.due_at
     if made.cancel_from != item.occurred_at:
-        found["graced"] = to_text(made.cancel_from)
+        found["graced"] = made.cancel_from
     if made.reason is not None:
         found |= {"reason": made.reason, "ended_by": made.decided_by}
     if made.doubt is not None:
-        found |= {"doubt_since": to_text(made.doubt.since), "account": made.doubt.account}
+        found |= {"doubt_since": made.doubt.since, "account": made.doubt.account}
     return found

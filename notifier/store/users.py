@@ -11,11 +11,12 @@ from typing import Any
 from notifier.domain.event import Profile
 from notifier.domain.journey import Seen
 from notifier.store.database import Connection
-from notifier.store.rows import to_json, to_text
+from notifier.store.rows import to_json
 
 # Creates, locks and merges in one statement and in id order; the WHERE does not prevent the lock. It is FOR NO KEY
 # UPDATE because the SET names no key column. The newest occurred_at wins for each field by itself, so that a login
 # which arrives before its signup hides nothing; a known user about whom nothing is new is locked and not written.
+# A row that was there carries the lock as its xmax into its next version; one that this statement made has none.
 SAID = "user_id text, at timestamptz, email text, name text, timezone text, locale text, attributes json"
 LOCKED = """locked AS (
     INSERT INTO users AS u (user_id, email, email_at, name, name_at, timezone, timezone_at, locale, locale_at,
@@ -48,7 +49,8 @@ LOCKED = """locked AS (
             OR excluded.name_at >= coalesce(u.name_at, excluded.name_at)
             OR excluded.timezone_at >= coalesce(u.timezone_at, excluded.timezone_at)
             OR excluded.locale_at >= coalesce(u.locale_at, excluded.locale_at)
-            OR excluded.attributes_at >= coalesce(u.attributes_at, excluded.attributes_at)))
+            OR excluded.attributes_at >= coalesce(u.attributes_at, excluded.attributes_at))
+    RETURNING u.user_id, u.xmax = 0 AS is_new)
 """
 LOCK = f"WITH said AS (SELECT * FROM json_to_recordset($1::json) AS t ({SAID})), {LOCKED} SELECT"  # noqa: S608 - ours
 
@@ -65,7 +67,7 @@ def what_is_said(user_id: str, at: datetime | None, profile: Profile) -> dict[st
     """Give one row of `said`: what an event says of its user, without what it does not say."""
     if at is None:
         return {"user_id": user_id}
-    row: dict[str, Any] = {"user_id": user_id, "at": to_text(at)}
+    row: dict[str, Any] = {"user_id": user_id, "at": at}
     if profile.email is not None:
         row["email"] = profile.email
     if profile.name is not None:

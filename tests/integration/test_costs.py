@@ -142,7 +142,7 @@ async def test_a_mail_costs_no_more(stage: Stage, how: str) -> None:
 async def test_an_event_in_a_group_costs_no_more(stage: Stage) -> None:
     async with stage.database("costs", ours=True) as database, open_steps(stage.url(database)) as steps:
         cost = await cost_of(stage, database, GROUP * GROUPS, lambda: steps.ingest(GROUPS))
-    bound = Cost(2_420, GROUPS, 6 * GROUPS)
+    bound = Cost(2_420, GROUPS, 5 * GROUPS)
     assert cost.is_within(bound), f"{cost}, and at most {bound}"
 
 
@@ -160,7 +160,7 @@ async def test_an_event_by_itself_costs_no_more(stage: Stage) -> None:
                 assert isinstance(outcome, Accepted)
 
         cost = await cost_of(stage, database, EVENTS, one_by_one)
-    bound = Cost(2_470, EVENTS, 8 * EVENTS)
+    bound = Cost(2_470, EVENTS, 6 * EVENTS)
     assert cost.is_within(bound), f"{cost}, and at most {bound}"
 
 

@@ -114,6 +114,32 @@ async def test_a_login_beside_a_signup_in_flight_waits_for_it(rig: Rig) -> None:
     assert (await rig.states("ada"))["followup"] == "canceled"
 
 
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_a_user_somebody_else_was_making_is_read_and_one_that_came_to_nothing_is_new(
+    rig: Rig, *, is_stored: bool
+) -> None:
+    """The look began before there was such a user; only what the lock waited for says whether there is one now."""
+    async with rig.database.connection() as conn:
+        await conn.execute("BEGIN")
+        await acceptance.meet(conn, [an_event(SIGNUP, "ada", ago(minutes=1))])
+        await acceptance.write(conn, [a_decision()], ago(), ago())
+        login = asyncio.create_task(take(rig, an_event(LOGIN, "ada")))
+        await until_it_waits(rig, login)
+        await conn.execute("COMMIT" if is_stored else "ROLLBACK")
+    [answer] = await login
+    assert [row["kind"] for row in answer["untouched"]] == (["onboarding"] if is_stored else [])
+
+
+@pytest.mark.parametrize("says", [{}, {"email": "new@example.com"}])
+async def test_only_a_user_that_was_not_there_is_new(rig: Rig, says: dict[str, str]) -> None:
+    """Also where the look writes a user anew, because the event says something new of it."""
+    await rig.accept("user.seen", "ada", email="old@example.com")
+    async with rig.database.transaction() as conn:
+        meeting = await acceptance.meet(conn, [an_event(LOGIN, user, ago(), **says) for user in ("ada", "bob")])
+    assert [met.is_new_user for met in meeting.met] == [False, True]
+    assert meeting.received_at <= meeting.now
+
+
 # ---------------------------------------------------------------------------------------------- one order for all
 #
 # Each of these asks for the later row first. Who takes rows in their order waits for the earlier one with empty hands,

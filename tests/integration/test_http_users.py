@@ -103,3 +103,18 @@ async def test_moved_business_time_does_not_move_the_order(database_url: str) ->
         moved = [entry for entry in entries if entry["what"] == "event"][-1]
         ahead = datetime.fromisoformat(moved["business_at"]) - datetime.fromisoformat(moved["at"])
         assert timedelta(hours=23) < ahead < timedelta(hours=25)
+
+
+async def test_odd_values_come_back_as_they_were_said(api: Api) -> None:
+    """Huge numbers, many digits, other alphabets: of a user made a moment ago, and merged later."""
+    odd = {
+        "huge": [2**64, -(10**200)],
+        "small": 1.5e-7,
+        "digits": 0.1234567890123456,
+        "name \u00fc": "\u2603 \U0001f600",
+    }
+    await api.event("user.signed_up", user={"name": "Zo\u00eb \u2603", "attributes": odd}, data=odd)
+    told = await api.get("/v1/users/u_1", key="k-read")
+    assert (told.body["name"], told.body["attributes"]) == ("Zo\u00eb \u2603", odd)
+    await api.event("user.updated", user={"attributes": {**odd, "more": 2**80}})
+    assert (await api.get("/v1/users/u_1", key="k-read")).body["attributes"] == {**odd, "more": 2**80}

@@ -43,8 +43,8 @@ async def test_a_signup_owes_the_onboarding_and_schedules_the_followup(rig: Rig)
     answer = await rig.accept(SIGNUP, "ada", at)
     listed = {row["kind"]: (row["state"], row["due_at"]) for row in answer["notifications"]}
     assert listed == {
-        "onboarding": ("pending", at.isoformat()),
-        "followup": ("scheduled", (at + timedelta(days=3)).isoformat()),
+        "onboarding": ("pending", at),
+        "followup": ("scheduled", at + timedelta(days=3)),
     }
     assert answer["canceled"] == answer["too_late"] == []
     assert await rig.states("ada") == {"onboarding": "pending", "followup": "scheduled"}

@@ -73,7 +73,8 @@ EMPTY: dict[str, Any] = {
 
 
 def kept_and_given_again(packed: Packed) -> dict[str, Any]:
-    return unpack(LOGIN, NOW, json.loads(to_json(packed)))
+    told: dict[str, Any] = json.loads(to_json(unpack(LOGIN, NOW, json.loads(to_json(packed)))))
+    return told
 
 
 def test_nothing_is_kept_of_an_event_that_did_nothing() -> None:

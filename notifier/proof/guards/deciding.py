@@ -18,7 +18,7 @@ _NO_INDEX = (
 _NO_LOCK = Change(
     "notifier/store/users.py",
     users.LOCKED[users.LOCKED.index("        ON CONFLICT") :],
-    "        ON CONFLICT (user_id) DO NOTHING)\n",
+    "        ON CONFLICT (user_id) DO NOTHING\n    RETURNING u.user_id, true AS is_new)\n",
 )
 
 DECIDING = (
@@ -45,6 +45,13 @@ DECIDING = (
         (*_NO_INDEX, _NO_LOCK),
         (f"{_RACES}::test_of_two_decisions_at_once_one_stands",),
         Chaos(seed=2, faults="pause", users=500),
+    ),
+    Guard(
+        "new user",
+        "an event of somebody known, decided as if there were nothing to read",
+        (Change("notifier/store/users.py", "u.xmax = 0 AS is_new", "true AS is_new"),),
+        (f"{_RACES}::test_only_a_user_that_was_not_there_is_new",),
+        unseen="the unique index stands behind it for what was decided, and the load's logins say nothing of a user",
     ),
     Guard(
         "users in order",
