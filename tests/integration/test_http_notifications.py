@@ -171,7 +171,7 @@ async def test_in_doubt_it_says_until_when_a_repeat_is_safe(database_url: str) -
         await api.finish(claim, AGAIN, "ambiguous")
         document = (await api.read(notification)).body
         since = datetime.fromisoformat(document["doubt_since"])
-        assert since == claim.claimed_at
+        assert since.timestamp() == claim.claimed_at
         margin = timedelta(seconds=api.runtime.settings.claim_ttl_s)
         assert datetime.fromisoformat(document["safe_retry_until"]) == since + timedelta(hours=1) - margin
         assert document["reason"] == "http_503"

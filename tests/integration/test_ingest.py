@@ -7,7 +7,7 @@ import itertools
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
@@ -146,7 +146,7 @@ async def test_a_claimed_followup_is_too_late_and_a_doubtful_one_as_well(rig: Ri
             "id": str(claim.id),
             "kind": "followup",
             "state": "sending",
-            "since": claim.claimed_at.isoformat(),
+            "since": datetime.fromtimestamp(claim.claimed_at, UTC).isoformat(),
         }
     ]
     assert answer["canceled"] == []
