@@ -12,9 +12,10 @@ _anything = json.JSONEncoder(separators=(",", ":"), default=datetime.isoformat).
 
 
 def to_json(value: Any) -> bytes:
-    """Write a value, times as datetime.isoformat() does.
+    """Write a value of JSON's own types and times in UTC, those as datetime.isoformat() does.
 
-    In UTF-8; in ASCII where it holds what the fast writer does not know, like a huge number.
+    In UTF-8; in ASCII where it holds what the fast writer does not know, like a huge number. No NaN may get here: one
+    writer makes null of it.
     """
     try:
         return orjson.dumps(value)

@@ -85,7 +85,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str
     if not settings.api_keys:
         raise SettingsError('NOTIFIER_API_KEYS is not set: give keys and scopes, e.g. {"k1": ["events", "read"]}')
     async with open_runtime(settings, "api") as runtime:
-        ingest = Ingest(runtime.database, runtime.journeys, runtime.wakeup, alone_max=settings.pool_size // 2)
+        ingest = Ingest(runtime.database, runtime.journeys, runtime.wakeup, pool_size=settings.pool_size)
         runner = web.AppRunner(build_app(runtime, ingest), access_log=None, shutdown_timeout=SHUTDOWN_S)
         await runner.setup()
         try:

@@ -25,7 +25,7 @@ from notifier.store import switches
 
 BATCH_MAX = 1_000
 BATCH_BUDGET_S = 20.0
-PARSED_AT_ONCE = 25  # events of a batch: so long nothing else is answered
+CHECKED_AT_ONCE = 25  # events of a batch: so long nothing else is answered
 NDJSON = "application/x-ndjson"
 REPLAYED = {"Idempotent-Replayed": "true"}
 
@@ -121,7 +121,7 @@ async def _accept_all(ingest: Ingest, items: Sequence[Any]) -> list[bytes]:
     batch = _Batch(ingest, len(items))
     try:
         for index, item in enumerate(items):
-            if index % PARSED_AT_ONCE == 0:
+            if index % CHECKED_AT_ONCE == 0:
                 await asyncio.sleep(0)  # those that are parsed are taken meanwhile
             batch.add(index, item)
         return await batch.ended()

@@ -27,8 +27,8 @@ EVENT_BUDGET_S = 4.0  # an event is answered within this, one way or the other
 GROUP_MAX = 256  # events in one transaction
 GROUP_WHOLE = 32  # events that are not divided among two groups
 GROUP_MANY = 64  # events that do not wait for more of them
-GROUPS_AT_MOST = 3  # where many wait: two may be waiting for the disk
 GROUPS_AT_ONCE = 2  # one is prepared and read here while the database is at work on the other
+GROUPS_WHERE_MANY = 3  # where many wait, and the pool has a connection left for it
 GROUP_LOCK_TIMEOUT_S = 0.1  # a group does not wait long for anybody
 ALONE_LOCK_TIMEOUT_S = 2.0
 HELD_UP_S = 5.0  # how long events of a user whose lock could not be had stay out of groups
@@ -58,7 +58,7 @@ class Ingest:
     database: Database
     journeys: Journeys
     wakeup: Wakeup
-    alone_max: int
+    pool_size: int  # of the database's connections
     _waiting: list[_Waiting] = field(default_factory=list)
     _deadlines: deque[_Waiting] = field(default_factory=deque)  # in order of their deadlines, that of their arrival
     _timer: asyncio.TimerHandle | None = None
@@ -68,12 +68,17 @@ class Ingest:
     _alone: set[asyncio.Task[None]] = field(default_factory=set)
     _busy: set[str | tuple[str, str]] = field(default_factory=set)
     _held_up: dict[str, float] = field(default_factory=dict)
+    _alone_max: int = field(init=False)
+    _groups_max: int = field(init=False)
     _slots: asyncio.Semaphore = field(init=False)
     _door: Door = field(init=False)
 
     def __post_init__(self) -> None:
-        """Half the pool at most is for events that run alone."""
-        self._slots = asyncio.Semaphore(self.alone_max)
+        """Half the pool at most is for events that run alone; a third group leaves one connection to all others."""
+        self._alone_max = self.pool_size // 2
+        left = self.pool_size - self._alone_max - 1
+        self._groups_max = GROUPS_WHERE_MANY if left >= GROUPS_WHERE_MANY else GROUPS_AT_ONCE
+        self._slots = asyncio.Semaphore(self._alone_max)
         self._door = Door(self.database, self.journeys, self.wakeup)
 
     async def accept(self, event: Event) -> Accepted:
@@ -163,7 +168,7 @@ class Ingest:
         if not self._groups:
             return min(GROUP_MAX, max(GROUP_WHOLE, (len(self._waiting) + 1) // 2))
         enough = self._in_groups if len(self._groups) < GROUPS_AT_ONCE else GROUP_MANY
-        if len(self._groups) < GROUPS_AT_MOST and len(self._waiting) >= min(enough, GROUP_MANY):
+        if len(self._groups) < self._groups_max and len(self._waiting) >= min(enough, GROUP_MANY):
             return GROUP_MAX
         return 0
 
@@ -235,7 +240,7 @@ class Ingest:
 
     def _patience_s(self, waiting: _Waiting) -> float:
         """How long one try may wait for one lock: little while there are more events alone than slots for them."""
-        if len(self._alone) > self.alone_max:
+        if len(self._alone) > self._alone_max:
             return GROUP_LOCK_TIMEOUT_S
         return max(0.01, min(ALONE_LOCK_TIMEOUT_S, waiting.left_s))
 

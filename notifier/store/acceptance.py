@@ -19,8 +19,9 @@ from notifier.store.rows import to_json
 # Looked up and locked in one statement: what the look sees is from before the wait for the locks, as it would be in a
 # statement before. It is a look only: the primary key decides when the events are stored.
 # What is known or held back touches no user. notifier.now() is asked in a subquery of its own, which runs once.
-# Both times are read when all locks are there, for which the count waits. That restores are asked for keeps
-# `notifier restored` waiting until these events are decided. There is nothing to say of a new event of a new user.
+# Real time is read when all locks are there, for which the count waits; how far business time is ahead, as the look
+# saw it. That restores are asked for keeps `notifier restored` waiting until these events are decided. There is nothing
+# to say of a new event of a new user: a user's row is never deleted, so whoever has none has nothing else.
 MEET = f"""
     WITH met AS MATERIALIZED (
         SELECT t.*, e.fingerprint, e.answer, e.occurred_at,
@@ -67,8 +68,8 @@ _OF_A_NEW_USER = Met(is_new_user=True)
 class Meeting(NamedTuple):
     """What was found of each event, in their order.
 
-    `received_at` and `now`: real and business time since all users are locked. `was_restored`: this database once was,
-    from a backup.
+    `received_at` and `now`: real and business time, read when all users were locked. `was_restored`: this database once
+    was, from a backup.
     """
 
     met: Sequence[Met]

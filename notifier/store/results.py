@@ -5,7 +5,7 @@ Each is one autocommit statement that names id, generation and owner; a row that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 from uuid import UUID
@@ -192,6 +192,7 @@ def _call_times(results: Sequence[Result]) -> tuple[str, str]:
         call = result.call
         assert call is not None
         assert result.settlement.counted
+        assert result.settlement.evidence is not None
         if call is not last:
             last, began, took = call, f"{now - call.began:.6f}", f"{call.took_s:.6f}"
         all_began.append(began)
@@ -199,7 +200,7 @@ def _call_times(results: Sequence[Result]) -> tuple[str, str]:
     return as_array(all_began), as_array(all_took)
 
 
-def as_array(values: Iterable[UUID | int | str]) -> str:
+def as_array(values: Sequence[UUID | int | str]) -> str:
     """Write an array as PostgreSQL reads it, of what needs no quoting.
 
     The driver asks of each element of a list whether it is a list itself. That costs more than all else that is done

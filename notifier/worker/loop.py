@@ -96,7 +96,7 @@ class Worker:
         while the database does not write, there are never more in hand than twice as many. Without keys, where a crash
         leaves each of them to a person, it takes its slot until it is written.
         """
-        calls = max(0, self.calls_max - len(self._tasks) - len(self._waiting))
+        calls = self.calls_max - len(self._tasks)  # none while groups wait
         in_hand_max = 2 * self.slots if self.provider.traits.has_keys else self.slots
         return min(in_hand_max - len(self._held), calls * self.batch_max)
 
@@ -140,7 +140,7 @@ class Worker:
         """Claim what the slots allow and start delivering. Returns whether there is likely more to claim now."""
         limit = self._allowance()
         if limit <= 0:
-            self._left_over = self._left_over or asked
+            self._left_over = self._left_over or asked or self._is_look_due
             if not self._is_enough:
                 self._wake_for_more()
             return False
@@ -152,7 +152,7 @@ class Worker:
             self._left_over = await self._claim(limit, asked=asked or self._left_over, probe=probe)
         except (*RETRYABLE, *UNAVAILABLE) as error:
             observe.log().warning("claim_failed", error=type(error).__name__)
-            self._left_over = True
+            self._left_over = self._resume.is_unsure = True  # the next look is a second away, not a poll interval
             return False
         return self._left_over and not probe and self._free > 0
 
@@ -189,6 +189,7 @@ class Worker:
                 self._looked_at = time.monotonic()
                 look = await deliveries.look(conn, claimant, list(self._held))
                 self._resume.see(look)
+                self._looked_at = time.monotonic()  # from its end on: one that takes long must not be old at once
                 asked = asked or bool(look.due)
                 taken = len(await self._take_over(conn, claimant, kinds, look, limit, probe=probe))
                 more_to_take_over = taken > 0 and (look.is_full or taken >= limit)
@@ -270,7 +271,7 @@ class Worker:
             self._waiting.append(group)
 
     def _ended(self) -> None:
-        """Let the next one have the place of the task that says so."""
+        """Give this task's place to the next group."""
         self._tasks.discard(cast(asyncio.Task[None], asyncio.current_task()))
         if self._waiting:
             self._start(self._waiting.popleft())

@@ -8,10 +8,11 @@ from datetime import timedelta
 
 import pytest
 
+from notifier.clock import boot_clock
 from notifier.domain.notification import Settlement, State
 from notifier.store import deliveries, moves, results
 from notifier.store.deliveries import Place
-from notifier.store.results import Result
+from notifier.store.results import Call, Result
 from notifier.worker.resume import Resume
 from tests.support.rig import SENT, Rig, a_call, ago, open_rig
 
@@ -158,6 +159,34 @@ async def test_settling_twice_records_once(rig: Rig) -> None:
         assert await results.settled_by_us(conn, "w1", [result]) == {claims[0].id}
         assert await results.settled_by_us(conn, "w2", [result]) == set()
     assert await rig.value("SELECT count(*) FROM calls") == 1
+
+
+async def test_each_end_keeps_the_times_of_its_own_call(rig: Rig) -> None:
+    """Written together, by one statement: two of one call, and one of another."""
+    for user in ("u1", "u2", "u3"):
+        await rig.accept(SIGNUP, user)
+    claims = sorted(await rig.claim("w1"))
+    now = boot_clock()
+    calls = [Call("accepted", None, now - 60, 2.5)] * 2 + [Call("accepted", None, now - 30, 0.25)]
+    made = [Result(claim, SENT, call, "worker:w1") for claim, call in zip(claims, calls, strict=True)]
+    async with rig.database.connection() as conn:
+        await results.settle(conn, "w1", made)
+    rows = await rig.rows(
+        """
+        SELECT call_ended_at - call_started_at AS took, settled_at - call_started_at AS ago FROM settlements ORDER BY id
+        """
+    )
+    assert [row["took"].total_seconds() for row in rows] == [2.5, 2.5, 0.25]
+    assert [60 < row["ago"].total_seconds() < 70 for row in rows] == [True, True, False]
+    assert 30 < rows[2]["ago"].total_seconds() < 40
+
+
+async def test_a_recorded_call_names_its_claim_to_the_microsecond(rig: Rig) -> None:
+    await rig.accept(SIGNUP, "ada")
+    claims = await rig.claim("w1")
+    claimed_at = await rig.value("SELECT claimed_at FROM deliveries")
+    assert await rig.settle("w1", claims, LATER) == 1
+    assert await rig.value("SELECT claimed_at FROM attempts") == claimed_at
 
 
 async def test_late_but_certain_knowledge_ends_the_uncertainty(rig: Rig) -> None:

@@ -137,7 +137,21 @@ async def test_only_a_user_that_was_not_there_is_new(rig: Rig, says: dict[str, s
     async with rig.database.transaction() as conn:
         meeting = await acceptance.meet(conn, [an_event(LOGIN, user, ago(), **says) for user in ("ada", "bob")])
     assert [met.is_new_user for met in meeting.met] == [False, True]
-    assert meeting.received_at <= meeting.now
+
+
+async def test_an_event_that_waits_for_anothers_lock_is_later_than_what_came_meanwhile(rig: Rig) -> None:
+    """Neither login nor signup says when it was: the login waits with its group, so it is the later of the two."""
+    for user in ("ada", "bob"):
+        await rig.accept("user.seen", user, email=f"{user}@example.com")
+    async with rig.database.connection() as conn:
+        await conn.execute("BEGIN")
+        await conn.execute("SELECT FROM users WHERE user_id = 'ada' FOR NO KEY UPDATE")
+        group = asyncio.create_task(take(rig, an_event("user.seen", "ada"), an_event(LOGIN, "bob")))
+        await until_it_waits(rig, group)
+        await rig.accept(SIGNUP, "bob")
+        await conn.execute("ROLLBACK")
+    [_, answer] = await group
+    assert [row["kind"] for row in answer["canceled"]] == ["followup"]
 
 
 # ---------------------------------------------------------------------------------------------- one order for all

@@ -335,6 +335,40 @@ async def test_few_wait_for_a_group_and_as_many_as_it_holds_do_not(rig: Rig) -> 
     await asyncio.gather(*first)
 
 
+@pytest.mark.parametrize(("pool_size", "groups_max"), [(6, 2), (7, 3)])
+async def test_many_make_a_third_group_where_the_pool_leaves_something_over(
+    database_url: str, pool_size: int, groups_max: int
+) -> None:
+    async with open_rig(database_url, pool_size=pool_size) as rig:
+        failpoints.arm(f"ingest.after_lock=pause:1.5*{groups_max}")
+        tasks: list[asyncio.Task[Any]] = []
+
+        async def after(number: int) -> int:
+            """How many groups are under way once so many more are there."""
+            users = [f"u{len(tasks) + n}" for n in range(number)]
+            tasks.extend([asyncio.create_task(rig.accept("user.seen", user)) for user in users])
+            for _ in range(10):
+                await asyncio.sleep(0)
+            return len(rig.ingest._groups)
+
+        assert await after(20) == 1
+        assert await after(20) == 2, "as many as are under way"
+        assert await after(groups.GROUP_MANY - 1) == 2
+        assert await after(1) == groups_max, "many"
+        assert await after(200) == groups_max
+        await asyncio.gather(*tasks)
+
+
+async def test_a_mail_to_somebody_new_may_use_what_one_to_somebody_known_may(rig: Rig) -> None:
+    said = {"name": "Ada ü", "timezone": "Europe/London", "locale": "de", "attributes": {"plan": "pro", "seats": 3}}
+    await rig.accept("user.seen", "known")
+    for user in ("known", "new"):
+        await rig.accept(SIGNUP, user, email="ada@example.com", **said)
+    rows = await rig.rows("SELECT DISTINCT data - 'id' AS data FROM outbox")
+    [kept] = {row["data"] for row in rows}
+    assert all(json.dumps(value, ensure_ascii=False) in kept for value in ("Ada ü", "Europe/London", "de", "pro"))
+
+
 async def test_an_event_that_nobody_can_serve_is_answered_in_time_and_so_are_those_behind_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,8 +85,9 @@ async def test_a_free_slot_waits_for_others(database_url: str, tmp_path: Path, m
     monkeypatch.setattr(loop, "PATIENCE_S", 60.0)
     async with (
         at_a_turnstile(database_url, tmp_path, 18, worker_concurrency=16, poll_s=25) as (bench, turnstile),
-        bench.working(),
+        bench.working() as worker,
     ):
+        worker._look_s = 25
         await bench.until_claimed(16)
         turnstile.let_through(1)
         await bench.ended(1)
@@ -101,8 +102,9 @@ async def test_a_free_slot_waits_for_others(database_url: str, tmp_path: Path, m
 async def test_but_not_for_long(database_url: str, tmp_path: Path) -> None:
     async with (
         at_a_turnstile(database_url, tmp_path, 18, worker_concurrency=16, poll_s=25) as (bench, turnstile),
-        bench.working(),
+        bench.working() as worker,
     ):
+        worker._look_s = 25
         await bench.until_claimed(16)
         turnstile.let_through(1)
         await bench.ended(1)
@@ -118,6 +120,7 @@ async def test_what_waits_to_be_written_takes_no_slot_but_has_a_bound(database_u
         at_a_turnstile(database_url, tmp_path, 12, worker_concurrency=4, poll_s=25) as (bench, turnstile),
         bench.working() as worker,
     ):
+        worker._look_s = 25
         await bench.until_claimed(4)
         async with bench.rig.database.transaction() as lock:
             await lock.execute("SET LOCAL idle_in_transaction_session_timeout = 0")

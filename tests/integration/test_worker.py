@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,78 @@ async def test_what_a_switch_held_is_found_within_a_second_of_its_end(database_u
             worker._wake.set()
             [row] = await bench.ended(deadline_s=5)
     assert told(row) == ("sent", None, 1)
+
+
+async def test_so_it_is_where_the_look_met_no_free_slot(database_url: str, tmp_path: Path) -> None:
+    """A claim that took all it found, and more calls than there are slots; what stands before comes after them."""
+    settings = {"poll_s": 25, "claim_ttl_s": 30, "worker_concurrency": 1, "batch_max": 10}
+    async with a_bench(database_url, tmp_path, **settings) as bench:
+        await bench.mock.faults(latency_ms=[800, 800])
+        await bench.rig.accept(SIGNUP, "ada")
+        await bench.rig.rows("UPDATE deliveries SET next_attempt_at = next_attempt_at - interval '1 hour'")
+        await bench.rig.rows(
+            "INSERT INTO switches VALUES ('pause', 'o', 'r', notifier.now(), notifier.now() + interval '1 day')"
+        )
+        async with bench.working() as worker:
+            await until(lambda: worker._looked_at > 0, "it has looked")
+            for user in ("u1", "u2"):
+                await bench.rig.accept(SIGNUP, user)
+            await bench.rig.rows("UPDATE deliveries SET alone = true")
+            await bench.rig.rows("DELETE FROM switches")
+            worker._wake.set()
+            rows = await bench.ended(3, deadline_s=12)
+    assert {told(row) for row in rows} == {("sent", None, 1)}
+
+
+@pytest.mark.parametrize("statement", ["look", "claim"])
+async def test_one_that_failed_is_tried_again_within_a_second(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    real, tries = getattr(deliveries, statement), 0
+
+    async def failing_once(*arguments: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise asyncpg.LockNotAvailableError("for once")
+        return await real(*arguments)
+
+    async with a_bench(database_url, tmp_path, poll_s=25, claim_ttl_s=30) as bench:
+        await bench.rig.accept(SIGNUP, "ada")
+        monkeypatch.setattr(deliveries, statement, failing_once)
+        async with bench.working():
+            [row] = await bench.ended(deadline_s=12)
+    assert (told(row), tries > 1) == (("sent", None, 1), True)
+
+
+async def test_claims_begin_where_the_look_said(bench: Bench) -> None:
+    """A second before a look that found nothing, and not at the very beginning."""
+    async with bench.working() as worker:
+        await until(lambda: worker._looked_at > 0, "it has looked")
+        await until(lambda: worker._resume.places(["onboarding"]) != [deliveries.BEFORE_ALL], "it knows where")
+        [place] = worker._resume.places(["onboarding"])
+        assert timedelta(0) < await bench.rig.value("SELECT notifier.now()") - place.due_at < timedelta(seconds=20)
+
+
+async def test_a_delivery_that_breaks_gives_its_slot_back(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = Deliverer.deliver, 0
+
+    async def breaking_twice(deliverer: Deliverer, held: Held) -> Result:
+        nonlocal calls
+        calls += 1
+        if calls <= 2:
+            raise RuntimeError("of no provider's making")
+        return await real(deliverer, held)
+
+    monkeypatch.setattr(Deliverer, "deliver", breaking_twice)
+    async with a_bench(database_url, tmp_path, worker_concurrency=2, claim_ttl_s=30) as bench:
+        for user in ("u1", "u2", "u3", "u4"):
+            await bench.rig.accept(SIGNUP, user)
+        async with bench.working():
+            rows = await bench.ended(2, deadline_s=10)
+    assert {told(row) for row in rows} == {("sent", None, 1)}
 
 
 # ---------------------------------------------------------------------------------------------- no call at all
@@ -407,11 +480,13 @@ async def test_while_a_question_is_under_way_no_other_is_asked(bench: Bench) -> 
         await until(lambda: observe.IN_HAND._value.get() == 0, "the first calls have ended", deadline_s=10)
         first = await bench.rig.value("SELECT count(*) FROM calls")
 
-        async def asked_twice() -> bool:
+        async def asked(times: int) -> bool:
             in_hand.append(observe.IN_HAND._value.get())
-            return await bench.rig.value("SELECT count(*) FROM calls") >= first + 2
+            return await bench.rig.value("SELECT count(*) FROM calls") >= first + times
 
-        await until(asked_twice, "two questions were asked in vain", deadline_s=15)
+        await until(partial(asked, 1), "a question was asked in vain", deadline_s=15)
+        in_hand.clear()  # until then a claim from before may have been on its way
+        await until(partial(asked, 2), "another was asked in vain", deadline_s=15)
         assert await bench.mock.delete("/api/faults") == 200
     assert max(in_hand) == 1
     assert await bench.rig.value("SELECT count(*) FROM deliveries WHERE doubt_since IS NOT NULL") <= first + 3

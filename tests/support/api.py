@@ -172,7 +172,7 @@ async def running_api(database_url: str, **settings: Any) -> AsyncIterator[Api]:
     conn = await asyncpg.connect(database_url)
     try:
         async with open_runtime(options, "api") as runtime:
-            ingest = Ingest(runtime.database, runtime.journeys, runtime.wakeup, alone_max=options.pool_size // 2)
+            ingest = Ingest(runtime.database, runtime.journeys, runtime.wakeup, pool_size=options.pool_size)
             server = TestServer(build_app(runtime, ingest))
             async with TestClient(server) as client, background(ingest.run()):
                 yield Api(client, runtime, conn)

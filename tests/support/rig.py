@@ -112,7 +112,7 @@ async def open_rig(database_url: str, **settings: Any) -> AsyncIterator[Rig]:
     journeys = load_journeys(made)
     database = await open_database(made)
     redis = RedisClient(made.redis_url)
-    ingest = Ingest(database, journeys, Wakeup(redis, made.redis_url), alone_max=made.pool_size // 2)
+    ingest = Ingest(database, journeys, Wakeup(redis, made.redis_url), pool_size=made.pool_size)
     try:
         async with database.connection() as conn:
             await templates.keep(conn, list(load_templates(made, journeys).values()))

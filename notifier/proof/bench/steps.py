@@ -61,7 +61,8 @@ class Steps:
                 if looks or began - looked_at >= LOOK_S:
                     looked_at = began
                     resume.see(await deliveries.look(conn, self._claimant))
-                    began = began if looks else time.perf_counter()
+                    if not looks:
+                        began = time.perf_counter()
                 claims = await deliveries.claim(conn, self._claimant, kinds, limit, resume.places(kinds))
                 took.append(time.perf_counter() - began)
                 resume.learn(claims, limit)

@@ -54,6 +54,19 @@ DECIDING = (
         unseen="the unique index stands behind it for what was decided, and the load's logins say nothing of a user",
     ),
     Guard(
+        "time after the locks",
+        "a login that waited, told that it came before the signup it waited beside",
+        (
+            Change(
+                "notifier/store/acceptance.py",
+                "FROM (SELECT count(*) FROM locked) AS all_of_them)",
+                "FROM (SELECT) AS nobody)",
+            ),
+        ),
+        (f"{_RACES}::test_an_event_that_waits_for_anothers_lock_is_later_than_what_came_meanwhile",),
+        unseen="the load's events say when they occurred",
+    ),
+    Guard(
         "users in order",
         "two groups of events that wait for each other",
         (

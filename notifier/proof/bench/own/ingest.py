@@ -42,7 +42,7 @@ class OurIngest:
         settings = Settings(database_url=database)
         async with AsyncExitStack() as stack:
             runtime = await stack.enter_async_context(open_runtime(settings, "api"))
-            ingest = Ingest(runtime.database, runtime.journeys, runtime.wakeup, alone_max=settings.pool_size // 2)
+            ingest = Ingest(runtime.database, runtime.journeys, runtime.wakeup, pool_size=settings.pool_size)
             await stack.enter_async_context(background(ingest.run()))
             return await each_of(number, callers, lambda index: ingest.accept(events[index]))
 
