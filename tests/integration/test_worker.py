@@ -100,14 +100,19 @@ async def test_what_came_in_behind_the_place_is_found_within_a_second(database_u
     assert {told(row) for row in rows} == {("sent", None, 1)}
 
 
+async def pause_on_an_old_one(bench: Bench) -> None:
+    """A mail that has been owed for an hour, and a switch that holds everything."""
+    await bench.rig.accept(SIGNUP, "ada")
+    await bench.rig.rows("UPDATE deliveries SET next_attempt_at = next_attempt_at - interval '1 hour'")
+    await bench.rig.rows(
+        "INSERT INTO switches VALUES ('pause', 'o', 'r', notifier.now(), notifier.now() + interval '1 day')"
+    )
+
+
 async def test_what_a_switch_held_is_found_within_a_second_of_its_end(database_url: str, tmp_path: Path) -> None:
     """It stands before the place of the claim that is asked for, and the interval is far away."""
     async with a_bench(database_url, tmp_path, poll_s=25, claim_ttl_s=30) as bench:
-        await bench.rig.accept(SIGNUP, "ada")
-        await bench.rig.rows("UPDATE deliveries SET next_attempt_at = next_attempt_at - interval '1 hour'")
-        await bench.rig.rows(
-            "INSERT INTO switches VALUES ('pause', 'o', 'r', notifier.now(), notifier.now() + interval '1 day')"
-        )
+        await pause_on_an_old_one(bench)
         async with bench.working() as worker:
             await until(lambda: worker._looked_at > 0, "it has looked")
             await bench.rig.rows("DELETE FROM switches")
@@ -121,11 +126,7 @@ async def test_so_it_is_where_the_look_met_no_free_slot(database_url: str, tmp_p
     settings = {"poll_s": 25, "claim_ttl_s": 30, "worker_concurrency": 1, "batch_max": 10}
     async with a_bench(database_url, tmp_path, **settings) as bench:
         await bench.mock.faults(latency_ms=[800, 800])
-        await bench.rig.accept(SIGNUP, "ada")
-        await bench.rig.rows("UPDATE deliveries SET next_attempt_at = next_attempt_at - interval '1 hour'")
-        await bench.rig.rows(
-            "INSERT INTO switches VALUES ('pause', 'o', 'r', notifier.now(), notifier.now() + interval '1 day')"
-        )
+        await pause_on_an_old_one(bench)
         async with bench.working() as worker:
             await until(lambda: worker._looked_at > 0, "it has looked")
             for user in ("u1", "u2"):
