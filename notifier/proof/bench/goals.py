@@ -181,7 +181,8 @@ def _growth(found: _Found) -> Iterator[Ratio]:
         if len(sizes) > 1:
             ratio = sizes[-1].more["p50_s"] / sizes[0].more["p50_s"]
             yield Ratio(f"{step}, {sizes[-1].setting} against {sizes[0].setting}, p50", ratio, 1.5, at_least=False)
-    for setting, goal in (  # "looking at all" is the look once a second, with a claim: it is shown, and no claim alone
+    for setting, goal in (
+        ("horizon pinned, looking at all", 2.0),
         ("horizon pinned, going on", 2.0),
         ("horizon pinned, light load", 2.0),
         ("paused in front", 1.5),
