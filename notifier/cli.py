@@ -309,10 +309,10 @@ def _run_until_stopped(
 
 
 def _run(act: Coroutine[Any, Any, T]) -> T:
-    import asyncio
+    import uvloop
 
     try:
-        return asyncio.run(act)
+        return uvloop.run(act)
     except KeyboardInterrupt:  # before anybody listened for it
         sys.exit(130)
 

@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 from urllib.parse import quote
 
 from aiosmtplib import SMTP, SMTPException, SMTPResponseException, SMTPServerDisconnected
@@ -245,6 +246,11 @@ class _Session:
     used_at: float = 0.0
 
     @property
+    def transport(self) -> asyncio.Transport | None:
+        """What bytes go through. Nobody may ask for its class: uvloop's are none of asyncio's."""
+        return cast(asyncio.Transport | None, self.client.transport)
+
+    @property
     def works(self) -> bool:
         """Whether it was not closed, as far as we heard."""
         return self.client.is_connected
@@ -293,11 +299,11 @@ class _Session:
         Over TLS the end of a large mail may still wait in this process: if it is cut there, that counts as a doubt.
         """
         call.step = Step.DATA
-        if not self.works or not isinstance(self.client.transport, asyncio.Transport):
+        if not self.works or self.transport is None:
             raise SMTPServerDisconnected("connection lost")
         if getattr(self.client.protocol, "_buffer", b""):  # more was said than asked for: its replies are out of step
             raise SMTPServerDisconnected("out of step")
-        call.ear = ear = Ear(self.client.transport)
+        call.ear = ear = Ear(self.transport)
         ear.write(b"DATA\r\n")
         code, text = await ear.reply()
         if code != 354:
@@ -337,9 +343,9 @@ class _Session:
 
     def drop(self) -> None:
         """Close at once: a mail whose dot is missing is not taken."""
-        transport = self.client.transport
+        transport = self.transport
         self.client.close()
-        if isinstance(transport, asyncio.WriteTransport):
+        if transport is not None:
             transport.abort()
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 
 import asyncpg
 import pytest
+import uvloop
 
 from notifier import embedded
 from notifier.store.migrate import migrate
@@ -17,6 +18,11 @@ from tests.support.servers import end_servers, on_server, remove_data
 
 TEMPLATE = "notifier_template"
 MUST_RUN = ("database", "browser", "tool")
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Tests run on the loop that the processes run on: it writes and closes in ways of its own."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture(autouse=True)

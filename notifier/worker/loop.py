@@ -47,6 +47,7 @@ class Worker:
     _waiting: deque[Sequence[Held]] = field(default_factory=deque)  # for a call to end
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _looked_at: float = 0.0
+    _turn_at: float = 0.0
     _patience: asyncio.TimerHandle | None = None  # runs while free slots wait for others
     _is_impatient: bool = False
     _left_over: bool = False  # the last claim may have left something for want of slots
@@ -131,13 +132,17 @@ class Worker:
         return asked
 
     def _rest_s(self) -> float:
-        """How long to sleep. What is due by now, and found no slot to be done with, is left to the poll interval."""
+        """How long to sleep; not at all when something became due since the last turn began.
+
+        What was due before that and found no slot to be done with is left to the poll interval.
+        """
+        moments = [self._look_at, *([self.breaker.probe_at] if self.breaker.is_open else [])]
         now = time.monotonic()
-        probe_at = self.breaker.probe_at if self.breaker.is_open else now
-        return min([self._interval_s, *(at - now for at in (probe_at, self._look_at) if at > now)])
+        return max(0.0, min([self._interval_s, *(at - now for at in moments if at > self._turn_at)]))
 
     async def _claim_once(self, asked: bool) -> bool:
         """Claim what the slots allow and start delivering. Returns whether there is likely more to claim now."""
+        self._turn_at = time.monotonic()
         limit = self._allowance()
         if limit <= 0:
             self._left_over = self._left_over or asked or self._is_look_due

@@ -13,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from aiosmtpd import smtp
 
@@ -127,8 +127,8 @@ class Session(smtp.SMTP):
 
     def abort(self) -> None:
         """End it from our side."""
-        if isinstance(self.transport, asyncio.WriteTransport):
-            self.transport.abort()
+        if self.transport is not None:
+            cast(asyncio.WriteTransport, self.transport).abort()
 
     async def note(self, attempt: AttemptRecord) -> None:
         """Write down a transaction that brought nothing."""

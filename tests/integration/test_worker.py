@@ -138,6 +138,27 @@ async def test_so_it_is_where_the_look_met_no_free_slot(database_url: str, tmp_p
     assert {told(row) for row in rows} == {("sent", None, 1)}
 
 
+async def test_a_look_that_becomes_due_during_a_claim_is_not_left_out(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim, claimed = deliveries.claim, asyncio.Event()
+
+    async def slow(*arguments: Any) -> Any:
+        found = await claim(*arguments)
+        claimed.set()
+        await asyncio.sleep(1.2)
+        return found
+
+    async with a_bench(database_url, tmp_path, poll_s=25, claim_ttl_s=30) as bench:
+        await pause_on_an_old_one(bench)
+        monkeypatch.setattr(deliveries, "claim", slow)
+        async with bench.working():
+            await asyncio.wait_for(claimed.wait(), 10)
+            await bench.rig.rows("DELETE FROM switches")
+            [row] = await bench.ended(deadline_s=8)
+    assert told(row) == ("sent", None, 1)
+
+
 @pytest.mark.parametrize("statement", ["look", "claim"])
 async def test_one_that_failed_is_tried_again_within_a_second(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str

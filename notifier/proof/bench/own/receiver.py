@@ -7,7 +7,7 @@ import json
 import platform
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from notifier.proof.bench.peers.talk import Count, talk
 
@@ -24,8 +24,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one, and not by inheritance
 
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import uvloop
+
 Command = Callable[..., Awaitable[Mapping[str, Any]]]
 
 
@@ -70,10 +72,13 @@ async def each_of(number: int, callers: int, call: Callable[[int], Awaitable[obj
 
 
 def talk(driver: Driver) -> None:
-    """Answer commands until the other side hangs up. What goes wrong is an answer, too."""
+    """Answer commands until the other side hangs up. What goes wrong is an answer, too.
+
+    On uvloop, as our own processes and the command lines of PgQueuer and Oban run; so no side is slower for its loop.
+    """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever a library prints is no answer
-    asyncio.run(_talk(driver, lambda answer: _say(answers, answer)))
+    uvloop.run(_talk(driver, lambda answer: _say(answers, answer)))
 
 
 def _say(answers: Any, answer: Mapping[str, Any]) -> None:
