@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -66,9 +67,10 @@ THROW_AWAY = {"fsync": "off", "full_page_writes": "off"}
 log = structlog.get_logger(__name__)
 
 
-async def start_postgres(data_dir: Path, *, durable: bool = True) -> Server:
+async def start_postgres(data_dir: Path, *, durable: bool = True, settings: Mapping[str, str] | None = None) -> Server:
     """Answer a running PostgreSQL of this DATA_DIR. `durable=False` is for data nobody will miss.
 
+    `settings` stand above those it starts with, if it is started here.
     Raises NotReady with what to do: wheel missing, disk full, directory not ours, another major version.
     """
     with explained(data_dir):
@@ -85,7 +87,8 @@ async def start_postgres(data_dir: Path, *, durable: bool = True) -> Server:
         if not made:
             await _make_cluster(place, password, durable=durable)
         _check_version(place)
-        return await _launch(data_dir, place, password, durable=durable)
+        settings = {**SMALL_SERVER, **({} if durable else THROW_AWAY), **(settings or {})}
+        return await _launch(data_dir, place, password, settings)
 
 
 def _password(data_dir: Path, *, made: bool) -> str:
@@ -240,14 +243,14 @@ async def _set_aside(place: Place) -> None:
 # Starting
 
 
-async def _launch(data_dir: Path, place: Place, password: str, *, durable: bool) -> Server:
+async def _launch(data_dir: Path, place: Place, password: str, settings: Mapping[str, str]) -> Server:
     note = data_dir / "postgres.json"
     noted = read_note(note).get("port")
     port = free_port(noted if isinstance(noted, int) else None)
     log_file = data_dir / "logs" / "postgres.log"
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
-        server, output = await _attempt(place, port, password, log_file, durable=durable)
+        server, output = await _attempt(place, port, password, log_file, settings)
         if server:
             write_private(note, json.dumps({"pid": server.pid, "port": port, "born": server.born}) + "\n")
             return server
@@ -261,10 +264,9 @@ async def _launch(data_dir: Path, place: Place, password: str, *, durable: bool)
 
 
 async def _attempt(
-    place: Place, port: int, password: str, log_file: Path, *, durable: bool
+    place: Place, port: int, password: str, log_file: Path, settings: Mapping[str, str]
 ) -> tuple[Server | None, str]:
     """Start once. Answers the server, or what it wrote before it gave up."""
-    settings = SMALL_SERVER | ({} if durable else THROW_AWAY)
     argv: list[str | Path] = [place.bin / "postgres", "-D", place.data, "-p", str(port)]
     argv += [f"--{name}={value}" for name, value in settings.items()]
     offset = log_size(log_file)
