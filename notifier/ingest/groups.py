@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -118,23 +118,23 @@ class Ingest:
     def _watch_deadlines(self) -> None:
         """Answer those whose time is over, and look again when that of the first of the others will be."""
         while self._deadlines and (self._deadlines[0].is_over or self._deadlines[0].left_s <= 0):
-            self._finish(self._deadlines.popleft(), Busy("the event could not be stored in time; repeat it"))
+            self._finish((self._deadlines.popleft(), Busy("the event could not be stored in time; repeat it")))
         self._timer = None
         if self._deadlines:
             self._timer = asyncio.get_running_loop().call_at(self._deadlines[0].deadline, self._watch_deadlines)
 
-    def _finish(self, waiting: _Waiting, outcome: Outcome) -> None:
-        if waiting.is_over:
-            return  # the sender has been told to repeat, or hung up; the repeat will find the stored answer
-        waiting.is_over = True
-        if isinstance(outcome, Accepted):
-            self._count(waiting.event, "replayed" if outcome.replayed else "accepted")
-        elif isinstance(outcome, NotifierError):
-            self._count(waiting.event, "busy" if isinstance(outcome, Busy) else "refused")
-        waiting.tell(outcome)
-
-    def _count(self, event: Event, outcome: str) -> None:
-        observe.event_counter(event.type if event.type in self.journeys.event_types else "other", outcome).inc()
+    def _finish(self, *ended: tuple[_Waiting, Outcome]) -> None:
+        """Tell the senders, each once, and count what they were told."""
+        told: Counter[tuple[str, str]] = Counter()
+        for waiting, outcome in ended:
+            if waiting.is_over:
+                continue  # the sender has been told to repeat, or hung up; the repeat will find the stored answer
+            waiting.is_over = True
+            if (name := _name_of(outcome)) is not None:
+                told[waiting.event.type, name] += 1
+            waiting.tell(outcome)
+        for (type_, name), number in told.items():
+            observe.event_counter(type_ if type_ in self.journeys.event_types else "other", name).inc(number)
 
     async def run(self) -> None:
         """Form groups and run them, for ever."""
@@ -217,8 +217,7 @@ class Ingest:
             self._in_groups -= len(group)
         for waiting in group:
             self._busy.difference_update(waiting.keys)
-        for waiting, outcome in zip(group, outcomes, strict=True):
-            self._finish(waiting, outcome)
+        self._finish(*zip(group, outcomes, strict=True))
         while self._deadlines and self._deadlines[0].is_over:
             self._deadlines.popleft()
 
@@ -229,12 +228,12 @@ class Ingest:
     async def _run_alone(self, waiting: _Waiting) -> None:
         try:
             async with asyncio.timeout(max(0.0, waiting.left_s)):
-                self._finish(waiting, await self._try_until_deadline(waiting))
+                self._finish((waiting, await self._try_until_deadline(waiting)))
         except TimeoutError:
-            self._finish(waiting, Busy("the event could not be stored in time; repeat it"))
+            self._finish((waiting, Busy("the event could not be stored in time; repeat it")))
         except Exception as error:  # noqa: BLE001 - the top of this event's own run
             observe.log().error("ingest_failed", error=_name(error), exc_info=error)
-            self._finish(waiting, error)
+            self._finish((waiting, error))
         finally:
             self._busy.difference_update(waiting.keys)
 
@@ -260,6 +259,15 @@ class Ingest:
                 return Busy("another event of the same user or id is still at work; repeat this one")
             await asyncio.sleep(pause_s * (0.5 + random.random()))
             pause_s = min(pause_s * 2, 0.5)
+
+
+def _name_of(outcome: Outcome) -> str | None:
+    """How an outcome is counted; None: it is a defect of ours, which the log tells."""
+    if isinstance(outcome, Accepted):
+        return "replayed" if outcome.replayed else "accepted"
+    if isinstance(outcome, NotifierError):
+        return "busy" if isinstance(outcome, Busy) else "refused"
+    return None
 
 
 def _name(error: BaseException) -> str:
