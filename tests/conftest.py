@@ -7,6 +7,7 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -22,7 +23,21 @@ MUST_RUN = ("database", "browser", "tool")
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Tests run on the loop that the processes run on: it writes and closes in ways of its own."""
-    return {"uvloop": uvloop.new_event_loop}
+    return {"uvloop": _new_loop}
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    loop = uvloop.new_event_loop()
+    loop.set_exception_handler(_end_late_test)
+    return loop
+
+
+def _end_late_test(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """End a test whose time is over: what a signal's handler raises uvloop keeps to itself."""
+    loop.default_exception_handler(context)
+    if isinstance(context.get("exception"), pytest.fail.Exception):
+        for task in asyncio.all_tasks(loop):
+            task.cancel("the time-out of the test")
 
 
 @pytest.fixture(autouse=True)
