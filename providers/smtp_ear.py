@@ -37,9 +37,11 @@ class Ear(asyncio.Protocol):
 
     def give_back(self) -> bool:
         """Let the library have the connection again. False: it is out of step or gone, and of no more use."""
+        if self._lost or self._heard or self._transport.is_closing():
+            return False  # not touched any more: uvloop raises RuntimeError where the connection is gone
         self._transport.set_protocol(self._library)
         self._transport.set_write_buffer_limits()
-        return not (self._lost or self._heard or self._transport.is_closing())
+        return True
 
     def write(self, data: bytes) -> None:
         """Send; raises SMTPServerDisconnected where that is known to be in vain."""

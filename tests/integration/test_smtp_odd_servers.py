@@ -18,6 +18,7 @@ from providers.base import Accepted, Ambiguous, Outcome, Rejected, RetryLater
 from providers.mail_server import MailServer
 from providers.smtp import SmtpProvider
 from tests.support.mock_server import CONTEXT, MAIL
+from tests.support.stack import until
 
 
 @dataclass
@@ -307,3 +308,43 @@ async def test_a_begin_that_hangs_is_not_the_servers_fault() -> None:
     async with odd(at_data, timeout_s=1.2) as (server, provider):
         outcomes = await asyncio.gather(*(provider.send(MAIL, f"k{n}", CONTEXT, hangs) for n in range(3)))
         assert (outcomes, server.taken) == ([None] * 3, 0)
+
+
+async def test_a_verdict_counts_also_when_the_connection_ends_while_it_is_told(folder: Path | None) -> None:
+    async def written() -> None:
+        await asyncio.sleep(0.3)  # time for the verdict and the end to arrive
+
+    async def at_data(server: Odd, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"354 go\r\n")
+        await server.read_mail(reader)
+        writer.write(b"250 2.0.0 Ok: queued as BYE\r\n")
+        raise ConnectionError
+
+    async with odd(at_data, folder=folder) as (_, provider):
+        assert await provider.send(MAIL, "k1", CONTEXT, written=written) == Accepted("BYE")
+
+
+async def test_a_connection_is_let_go_of_although_the_server_takes_nothing(folder: Path | None) -> None:
+    """What still waits to be written is no reason to keep it."""
+    ports: list[int] = []
+    over = asyncio.Event()
+
+    async def at_data(_server: Odd, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ports.append(writer.get_extra_info("peername")[1])
+        writer.transport.pause_reading()
+        writer.write(b"354 go\r\n")
+        await over.wait()
+        raise ConnectionError
+
+    def is_open(port: int) -> bool:
+        """Whether the kernel holds the client's end for established."""
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]]
+        return any(row[1].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
+
+    async with odd(at_data, timeout_s=1, folder=folder) as (_, provider):
+        try:
+            big = MAIL._replace(html="<p>" + "y\n" * 8_000_000)
+            assert await provider.send(big, "k1", CONTEXT) == RetryLater("timeout_at_data", answered=False)
+            await until(lambda: not is_open(ports[0]), "it is let go of")
+        finally:
+            over.set()
