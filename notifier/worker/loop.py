@@ -189,9 +189,10 @@ class Worker:
         claimant = self._claimant
         kinds = list(claimant.templates)
         more_to_take_over = False
+        if is_look_old := self._is_look_old:
+            self._looked_at = time.monotonic()  # also of a try that gets no connection: the next is a second away
         async with self.runtime.database.connection() as conn:
-            if self._is_look_old:
-                self._looked_at = time.monotonic()
+            if is_look_old:
                 look = await deliveries.look(conn, claimant, list(self._held))
                 self._resume.see(look)
                 self._looked_at = time.monotonic()  # from its end on: one that takes long must not be old at once

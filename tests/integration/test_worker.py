@@ -27,6 +27,7 @@ from notifier.domain.notification import Settlement, State
 from notifier.journeys import load_templates
 from notifier.runtime import background
 from notifier.store import deliveries, restores
+from notifier.store.database import Database
 from notifier.store.deliveries import Claim
 from notifier.store.results import Result
 from notifier.worker.breaker import Breaker
@@ -178,6 +179,30 @@ async def test_one_that_failed_is_tried_again_within_a_second(
         async with bench.working():
             [row] = await bench.ended(deadline_s=12)
     assert (told(row), tries > 1) == (("sent", None, 1), True)
+
+
+async def test_so_is_one_that_got_no_connection(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, failed = Database.connection, asyncio.Event()
+
+    @asynccontextmanager
+    async def refused_once(database: Database) -> AsyncIterator[Any]:
+        if database is bench.runtime.database and not failed.is_set():
+            failed.set()
+            raise ConnectionRefusedError
+        async with real(database) as conn:
+            yield conn
+
+    async with a_bench(database_url, tmp_path, poll_s=25, claim_ttl_s=30) as bench, bench.working() as worker:
+        await until(lambda: worker._looked_at > 0 and worker._rest_s() > 2, "it has looked, and found nothing")
+        await until(lambda: worker._is_look_old, "the look is old")
+        await bench.rig.accept(SIGNUP, "ada")
+        monkeypatch.setattr(Database, "connection", refused_once)
+        worker._wake.set()
+        await asyncio.wait_for(failed.wait(), 5)
+        [row] = await bench.ended(deadline_s=8)
+    assert told(row) == ("sent", None, 1)
 
 
 async def test_claims_begin_where_the_look_said(bench: Bench) -> None:
