@@ -146,7 +146,8 @@ async def write_through(writer: StreamWriter, transport: asyncio.Transport, data
     transport.set_write_buffer_limits(high=0)  # drain() then waits for an empty buffer
     await writer.write(data)
     await writer.drain()
-    transport.set_write_buffer_limits()
+    if not transport.is_closing():  # uvloop's refuses to be told anything then
+        transport.set_write_buffer_limits()
 
 
 async def _answer(protocol: ResponseHandler) -> Answer:

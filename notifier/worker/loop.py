@@ -157,6 +157,7 @@ class Worker:
             self._left_over = await self._claim(limit, asked=asked or self._left_over, probe=probe)
         except (*RETRYABLE, *UNAVAILABLE) as error:
             observe.log().warning("claim_failed", error=type(error).__name__)
+            self._looked_at = time.monotonic()
             self._left_over = self._resume.is_unsure = True  # the next look is a second away, not a poll interval
             return False
         return self._left_over and not probe and self._free > 0
@@ -189,10 +190,8 @@ class Worker:
         claimant = self._claimant
         kinds = list(claimant.templates)
         more_to_take_over = False
-        if is_look_old := self._is_look_old:
-            self._looked_at = time.monotonic()  # also of a try that gets no connection: the next is a second away
         async with self.runtime.database.connection() as conn:
-            if is_look_old:
+            if self._is_look_old:
                 look = await deliveries.look(conn, claimant, list(self._held))
                 self._resume.see(look)
                 self._looked_at = time.monotonic()  # from its end on: one that takes long must not be old at once
