@@ -280,7 +280,10 @@ class Worker:
         self._tasks.discard(cast(asyncio.Task[None], asyncio.current_task()))
         if self._waiting:
             self._start(self._waiting.popleft())
-        self._wake_for_more()
+        if self.breaker.is_open:
+            self._wake.set()  # this call may have set the next probe's time: the sleep that is under way knows another
+        else:
+            self._wake_for_more()
 
     def _wake_for_more(self) -> None:
         """Have what was left claimed once enough slots are free, or those that are have waited long enough."""
