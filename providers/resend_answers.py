@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
+import orjson
+
 from providers.base import (
     Accepted,
     Ambiguous,
@@ -117,10 +119,14 @@ def _date(value: str) -> datetime | None:
 
 
 def _content(body: bytes | None) -> Mapping[str, object]:
+    content: object
     try:
-        content = json.loads((body or b"").decode("utf-8-sig"))  # RFC 8259; to let it find out costs as much as to read
-    except (ValueError, RecursionError):
-        return {}
+        content = orjson.loads(body or b"")
+    except orjson.JSONDecodeError:
+        try:
+            content = json.loads((body or b"").decode("utf-8-sig"))  # RFC 8259: who reads may overlook a mark in front
+        except (ValueError, RecursionError):
+            return {}
     return content if isinstance(content, dict) else {}
 
 
