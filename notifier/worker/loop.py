@@ -280,8 +280,12 @@ class Worker:
         self._tasks.discard(cast(asyncio.Task[None], asyncio.current_task()))
         if self._waiting:
             self._start(self._waiting.popleft())
+        self._out_of_hand()
+
+    def _out_of_hand(self) -> None:
+        """Have more claimed; or, where the provider is away, see when to ask next, which what ended may have moved."""
         if self.breaker.is_open:
-            self._wake.set()  # this call may have set the next probe's time: the sleep that is under way knows another
+            self._wake.set()
         else:
             self._wake_for_more()
 
@@ -326,7 +330,7 @@ class Worker:
             if held is not None and held.claim.generation == claim.generation:  # not a newer claim of the same row
                 del self._held[claim.id]
         observe.IN_HAND.set(len(self._held))
-        self._wake_for_more()
+        self._out_of_hand()
 
     async def _renew(self) -> None:
         """Keep the leases of claims that have been in hand for more than a third of their time, no longer."""

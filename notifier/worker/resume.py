@@ -14,7 +14,7 @@ from uuid import UUID
 
 from notifier.store.deliveries import BEFORE_ALL, Claim, Look, Place
 
-LOOK_S = 1.0  # so old is a look at most that a claim relies on
+LOOK_S = 1.0  # so old is a look at most that a claim relies on, unless a newer one failed
 LATE = timedelta(seconds=1)  # what is committed so long after the time it is due from is still found at once
 
 

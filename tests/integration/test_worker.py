@@ -517,8 +517,10 @@ async def test_a_wrong_key_opens_the_breaker_and_ends_no_row(database_url: str, 
             assert not worker.breaker.is_open
 
 
-async def test_questions_are_asked_at_the_breakers_times(database_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("while_writing", ["", "worker.before_settle=pause:3"])  # longer than until the next question
+async def test_questions_are_asked_at_the_breakers_times(database_url: str, tmp_path: Path, while_writing: str) -> None:
     """And not once in a poll interval, which may be long."""
+    failpoints.arm(while_writing)
     settings = {"poll_s": 25, "claim_ttl_s": 30, "provider_timeout_s": 5, "worker_concurrency": 1}
     async with a_bench(database_url, tmp_path, **settings) as bench:
         await bench.mock.faults(fail_rate=1, fail_status=401, latency_ms=[1_500, 1_500])  # longer than until a look
@@ -529,7 +531,7 @@ async def test_questions_are_asked_at_the_breakers_times(database_url: str, tmp_
             async def asked_twice() -> bool:
                 return await bench.rig.value("SELECT count(*) FROM calls") >= 3
 
-            await until(asked_twice, "a call and two questions", deadline_s=15)
+            await until(asked_twice, "a call and two questions", deadline_s=20)
 
 
 async def test_while_a_question_is_under_way_no_other_is_asked(bench: Bench) -> None:

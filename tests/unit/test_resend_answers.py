@@ -38,6 +38,8 @@ def named(name: str, **more: str) -> dict[str, str]:
         (200, {"id": "m1"}, Accepted("m1")),
         (200, None, Ambiguous("unreadable_answer")),
         (200, b"", Ambiguous("unreadable_answer")),
+        (200, b'\xef\xbb\xbf{"id": "m1"}', Accepted("m1")),
+        (200, b'{"id": "m1", "took": NaN, "note": "\\ud800"}', Accepted("m1")),
         (200, b'{"id": "m', Ambiguous("unreadable_answer")),
         (200, b"<html>Welcome to the hotel</html>", Ambiguous("unreadable_answer")),
         (200, b"\xff\xfe\xfd", Ambiguous("unreadable_answer")),
