@@ -1,28 +1,33 @@
-"""POST over kept connections, with certainty about how far a call came: aiohttp's connections without its session.
+"""POST over kept connections, with certainty about how far a call came.
 
-The session's request and response objects cost more than everything below them, and hide the one thing we must know.
-What is used here of aiohttp is partly below its documented surface: tests/integration/test_http_post.py holds all we
-ask of it, so that a release which changes it is noticed there.
+A general client hides the one thing we must know: whether the first byte may have gone out. It also costs more than all
+else that is done with a mail. So HTTP is httptools' to read, finding the address that answers is aiohappyeyeballs', and
+what is left is here: connections, each with one question at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import socket
+import ssl
+import zlib
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
-import aiohttp
-from aiohttp.client_proto import ResponseHandler
-from aiohttp.connector import Connection
-from aiohttp.http import StreamWriter
-from aiohttp.streams import StreamReader
+import aiohappyeyeballs
+import httptools
 from yarl import URL
 
 from providers.base import Written
 from providers.resend_answers import Answer
 
-ANSWER_BYTES_MAX = 65_536
-_NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # the caller sets one for the whole
+ANSWER_BYTES_MAX = 65_536  # of a body; and so much is read for a head before it is given up
+WAIT_S = 15.0  # so long a connection waits for its next call: servers hang up on what waits longer
+ADDRESSES_S = 10.0  # so long a server's addresses are believed
+OTHER_ADDRESS_AFTER_S = 0.25  # RFC 8305, section 8: when the next address is tried beside one that does not answer
+_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 
 
 @dataclass(slots=True)
@@ -49,122 +54,259 @@ class Poster:
     """
 
     def __init__(self, base_url: str, headers: Mapping[str, str], *, connections: int, keep: bool) -> None:
-        self._url = base_url
-        self._headers = {**headers, "Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "notifier"}
-        if not keep:
-            self._headers["Connection"] = "close"
-        self._connections = connections
+        url = URL(base_url)
+        self._server = _Server(url.raw_host or "", url.port or 80, with_tls=url.scheme == "https")
+        self._path = url.raw_path.rstrip("/")
+        own = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "notifier"}
+        own |= {} if keep else {"Connection": "close"}
+        self._headers = _written({"Host": url.host_port_subcomponent or "", **headers, **own})
         self._keep = keep
-        self._server: _Server | None = None
+        self._places = asyncio.Semaphore(connections)
+        self._open: set[Line] = set()
+        self._waiting: deque[Line] = deque()  # for their next call, the one that waits longest first
         self._closed = False
 
     async def post(self, path: str, headers: Mapping[str, str], body: bytes, call: Call) -> Answer:
-        """Make one call, once. Raises aiohttp's errors, OSError and ValueError; `call` then says if it had started."""
-        if self._closed:
-            raise aiohttp.ClientConnectionError("closed")
-        if self._server is None:
-            self._server = _Server.at(self._url, self._headers, self._connections, self._keep)
-        request = self._server.head(path, headers, len(body)) + body
-        connection = await self._server.connect()
-        try:
-            protocol, transport = _both_ends(connection)
-            protocol.set_response_params(read_until_eof=True)
-            call.started = True  # the next thing to happen is the first byte: from here on nothing is certain
-            if call.written is None:
-                transport.write(request)
-            else:
-                await write_through(StreamWriter(protocol, asyncio.get_running_loop()), transport, request)
-                await call.tell_written(call.written)
-            answer = await _answer(protocol)
-            if not transport.get_write_buffer_size():  # else the rest of this request would begin the next one
-                connection.release()  # which still closes it where the answer is not read to its end
-            return answer
-        finally:
-            connection.close()  # unless it was released
+        """Make one call, once. Raises OSError and ValueError; `call` then says if it had started."""
+        head = f"POST {self._path}{path} HTTP/1.1\r\n{self._headers}{_written(headers)}Content-Length: {len(body)}\r\n"
+        request = f"{head}\r\n".encode() + body
+        async with self._places:
+            line = await self._line()
+            try:
+                answer = line.ask()
+                call.started = True  # the next thing to happen is the first byte: from here on nothing is certain
+                if call.written is None:
+                    line.transport.write(request)
+                else:
+                    await line.write_through(request)
+                    await call.tell_written(call.written)
+                said = await answer
+            except BaseException:
+                self._drop(line)  # or the answer to this call would be the next one's
+                raise
+            self._give_back(line)
+        if isinstance(said, Exception):
+            raise said
+        return said
 
     async def close(self) -> None:
         """Let go of connections; a call still under way loses its own."""
         self._closed = True
-        if self._server is not None:
-            await self._server.connector.close()
+        for line in self._open:
+            line.transport.abort()
+
+    async def _line(self) -> Line:
+        """Give a connection that nobody uses. Raises OSError or ValueError where there is none: nothing was sent."""
+        now = asyncio.get_running_loop().time()
+        while self._waiting and not self._closed:
+            line = self._waiting.pop()
+            if line.may_ask and now - line.waits_since <= WAIT_S:
+                return line
+            self._drop(line)
+        if not self._closed:
+            line = await self._server.connect()
+            self._open.add(line)
+            if not self._closed:
+                return line
+            self._drop(line)
+        raise ConnectionAbortedError("the client is closed")
+
+    def _give_back(self, line: Line) -> None:
+        if not (self._keep and line.may_ask):
+            self._drop(line)
+            return
+        line.waits_since = now = asyncio.get_running_loop().time()
+        self._waiting.append(line)
+        while now - self._waiting[0].waits_since > WAIT_S:
+            self._drop(self._waiting.popleft())
+
+    def _drop(self, line: Line) -> None:
+        self._open.discard(line)
+        line.transport.abort()
 
 
-@dataclass(frozen=True, slots=True)
-class _Server:
-    """What is the same for every call: the connections, where they lead, and how a request begins."""
-
-    connector: aiohttp.TCPConnector
-    request: aiohttp.ClientRequest  # is never sent: the connector asks it where to connect
-    path: str
-    headers: str
-
-    @classmethod
-    def at(cls, url: str, headers: Mapping[str, str], connections: int, keep: bool) -> _Server:
-        request = aiohttp.ClientRequest("POST", URL(url), loop=asyncio.get_running_loop())
-        return cls(
-            aiohttp.TCPConnector(limit=connections, force_close=not keep),
-            request,
-            request.url.raw_path.rstrip("/"),
-            _lines({"Host": request.headers["Host"], **headers}),
-        )
-
-    def head(self, path: str, headers: Mapping[str, str], length: int) -> bytes:
-        return (
-            f"POST {self.path}{path} HTTP/1.1\r\n{self.headers}{_lines(headers)}Content-Length: {length}\r\n\r\n"
-        ).encode()
-
-    async def connect(self) -> Connection:
-        try:
-            return await self.connector.connect(self.request, [], _NO_TIMEOUT)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and not task.cancelling():  # it is the connector that ends, not this call
-                raise aiohttp.ClientConnectionError("closed while waiting for a connection") from error
-            raise
-
-
-def _lines(headers: Mapping[str, str]) -> str:
+def _written(headers: Mapping[str, str]) -> str:
     for name, value in headers.items():
         if not value.isprintable():
             raise ValueError(f"the header {name} holds a control character")
     return "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
 
 
-def _both_ends(connection: Connection) -> tuple[ResponseHandler, asyncio.Transport]:
-    """The connection's two sides, if it can be used; raises ClientConnectionError before anything is written."""
-    protocol, transport = connection.protocol, connection.transport
-    if protocol is None or transport is None or transport.is_closing():
-        raise aiohttp.ClientConnectionError("the connection is gone already")
-    if protocol.should_close:
-        # What it has sent would be read as the answer to a request it has not seen.
-        raise aiohttp.ClientConnectionError("the server spoke before it was asked")
-    return protocol, transport
+class _Server:
+    """Where connections lead."""
+
+    def __init__(self, host: str, port: int, *, with_tls: bool) -> None:
+        self._host = host
+        self._port = port
+        self._tls: ssl.SSLContext | None = None
+        self._with_tls = with_tls
+        self._asking = asyncio.Lock()  # one asks for the addresses, and the others wait
+        self._addresses: Sequence[Any] = ()
+        self._addresses_until = 0.0
+
+    async def connect(self) -> Line:
+        """Open one more. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        reached = await aiohappyeyeballs.start_connection(
+            await self._find(), happy_eyeballs_delay=OTHER_ADDRESS_AFTER_S, interleave=1, loop=loop
+        )
+        if not self._with_tls:
+            return (await loop.create_connection(Line, sock=reached))[1]
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+        return (await loop.create_connection(Line, sock=reached, ssl=self._tls, server_hostname=self._host))[1]
+
+    async def _find(self) -> Sequence[Any]:
+        loop = asyncio.get_running_loop()
+        async with self._asking:
+            if loop.time() >= self._addresses_until:
+                self._addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+                self._addresses_until = loop.time() + ADDRESSES_S
+            return self._addresses
 
 
-async def write_through(writer: StreamWriter, transport: asyncio.Transport, data: bytes) -> None:
-    """Write, and return when the kernel holds the last byte: a SIGKILL after that takes nothing back."""
-    transport.set_write_buffer_limits(high=0)  # drain() then waits for an empty buffer
-    await writer.write(data)
-    await writer.drain()
-    if not transport.is_closing():  # uvloop's refuses to be told anything then
-        transport.set_write_buffer_limits()
+class Line(asyncio.Protocol):
+    """One connection: one question at a time, and what is said to it. httptools calls `on_…` with what it reads."""
+
+    transport: asyncio.Transport
+    waits_since: float = 0.0  # second of the loop's clock
+
+    def __init__(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self._answer: asyncio.Future[Answer | Exception] | None = None  # while one is waited for
+        self._taken: asyncio.Future[bool] | None = None  # while the kernel does not hold all that was written
+        self._spent = False  # whatever it may still say, no question is left that it could belong to
+        self._forget()
+
+    def _forget(self) -> None:
+        self._status = 0
+        self._head_bytes = 0  # read while the head was not complete
+        self._headers: dict[str, str] = {}
+        self._body = b""
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether what it says next will be the answer to what is asked next."""
+        # The rest of a request that was answered early would begin the next one.
+        return not self._spent and self._answer is None and not self.transport.get_write_buffer_size()
+
+    def ask(self) -> asyncio.Future[Answer | Exception]:
+        """Take the next answer for that to what is written now. It comes as a value also where it is an error."""
+        self._forget()
+        self._answer = asyncio.get_running_loop().create_future()
+        return self._answer
+
+    async def write_through(self, data: bytes) -> None:
+        """Write, and return when the kernel holds the last byte: a SIGKILL after that takes nothing back.
+
+        Raises ConnectionResetError where the connection is lost before.
+        """
+        self.transport.set_write_buffer_limits(high=0)  # so that `pause_writing` is called while any is left
+        self.transport.write(data)
+        taken = await self._taken if self._taken is not None else not self.transport.is_closing()
+        if not taken:
+            raise ConnectionResetError("the connection was lost while the request went out")
+        if not self.transport.is_closing():  # uvloop's refuses to be told anything then
+            self.transport.set_write_buffer_limits()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the way to write."""
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+
+    def pause_writing(self) -> None:
+        """Note that something is left to be written."""
+        self._taken = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        """Say that nothing is."""
+        self._end_of_writing(taken=True)
+
+    def _end_of_writing(self, *, taken: bool) -> None:
+        if self._taken is not None and not self._taken.done():
+            self._taken.set_result(taken)
+        self._taken = None
+
+    def data_received(self, data: bytes) -> None:
+        """Read on."""
+        if self._answer is None:
+            self._spent = True
+            return
+        if not self._status:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._spent = True
+        except httptools.HttpParserError as error:
+            self._break_off(ValueError(f"the server's answer is not HTTP: {error}"))
+        if not self._status and self._head_bytes > ANSWER_BYTES_MAX:
+            self._break_off(ValueError("the head of the server's answer does not end"))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End what is under way; a body that says nothing of its length ends here as it should."""
+        self._end_of_writing(taken=False)
+        if error is None and self._status and self._has_no_length:
+            self._say(self._body)
+        self._break_off(ConnectionResetError("the server hung up"))
+
+    def on_message_begin(self) -> None:
+        """Keep what nobody asked for apart from the answer before it."""
+        if self._answer is None:
+            self._spent = True
+            self._forget()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep the first of a name."""
+        self._headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+
+    def on_headers_complete(self) -> None:
+        """Keep the status: from here on it is known, whatever becomes of the rest."""
+        self._status = self._parser.get_status_code()
+
+    def on_body(self, body: bytes) -> None:
+        """Keep it, to a point."""
+        self._body += body
+        if len(self._body) > ANSWER_BYTES_MAX:
+            self._break_off(ValueError("the server's answer does not end"))
+
+    def on_message_complete(self) -> None:
+        """Answer with it; what comes before the answer is none."""
+        if self._status < 200 and self._status != 101:
+            self._forget()
+            return
+        self._spent = self._spent or not self._parser.should_keep_alive()
+        self._say(self._body)
+
+    @property
+    def _has_no_length(self) -> bool:
+        return not {"content-length", "transfer-encoding"} & self._headers.keys()
+
+    def _break_off(self, error: Exception) -> None:
+        """Answer with the status alone, where it is known: it may be enough."""
+        self._spent = True
+        if self._status >= 200:
+            self._say(None)
+        elif self._answer is not None:
+            self._end(error)
+
+    def _say(self, body: bytes | None) -> None:
+        encoding = self._headers.get("content-encoding")
+        plain = body if encoding is None or body is None else _unpacked(body, encoding.lower())
+        self._end(Answer(self._status, self._headers, plain))
+
+    def _end(self, answer: Answer | Exception) -> None:
+        if self._answer is not None and not self._answer.done():  # it may have been given up
+            self._answer.set_result(answer)
+        self._answer = None
 
 
-async def _answer(protocol: ResponseHandler) -> Answer:
-    while True:
-        message, payload = await protocol.read()
-        if message.code >= 200 or message.code == 101:  # what comes before is no answer
-            return Answer(message.code, message.headers, await _read(payload))
-
-
-async def _read(payload: StreamReader) -> bytes | None:
-    """The body, or None where it breaks off or never ends: the status may be enough all the same."""
-    body = b""
+def _unpacked(body: bytes, encoding: str) -> bytes | None:
+    """An answer that was packed although we asked for none; None where it is not to be read, or too big."""
+    if encoding not in {"gzip", "x-gzip", "deflate"}:
+        return body if encoding == "identity" else None
+    unpacking = zlib.decompressobj(_GZIP_OR_ZLIB)
     try:
-        while not payload.at_eof():
-            body += await payload.readany()
-            if len(body) > ANSWER_BYTES_MAX:
-                return None
-    except aiohttp.ClientError:
+        plain = unpacking.decompress(body, ANSWER_BYTES_MAX)
+    except zlib.error:
         return None
-    return body
+    return plain if unpacking.eof else None

@@ -13,8 +13,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from aiohttp.base_protocol import BaseProtocol
-from aiohttp.http_writer import StreamWriter
 
 import providers
 from providers import http_post, mock_client
@@ -272,8 +270,8 @@ async def test_written_means_that_not_a_byte_is_left_in_this_process(size: int) 
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
     theirs.setblocking(False)
     with theirs:
-        transport, protocol = await loop.create_connection(lambda: BaseProtocol(loop), sock=ours)
-        task = asyncio.create_task(http_post.write_through(StreamWriter(protocol, loop), transport, b"x" * size))
+        transport, line = await loop.create_connection(http_post.Line, sock=ours)
+        task = asyncio.create_task(line.write_through(b"x" * size))
         read = 0
         while not task.done():
             read += len(await loop.sock_recv(theirs, 1_000))

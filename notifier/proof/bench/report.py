@@ -33,7 +33,7 @@ NOTES = (
     "µs, bytes, commits and statements are per mail or event; medians of the rounds. Commits are those that wrote. "
     "A peer's row is one job; an event of ours is a user, an event, its time and two decisions with their places: "
     "seven rows. ready: a call's bytes are there beforehand; rendered: each mail is made from its template. session: "
-    "aiohttp's; http_post.py: ours, over aiohttp's connections. loop: the calibration loop, in ms; ! where "
+    "aiohttp's; http_post.py: ours. loop: the calibration loop, in ms; ! where "
     "in some round it was more than 25 % off the run's median."
 )
 
