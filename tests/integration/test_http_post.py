@@ -428,6 +428,27 @@ async def test_a_connection_that_waited_too_long_is_not_used() -> None:
         assert [await sent(provider) for _ in range(2)] == [Accepted("on-1")] * 2
 
 
+async def test_a_connection_whose_server_says_it_will_hang_up_is_not_used() -> None:
+    async def script(line: Line) -> None:
+        await line.request()
+        await line.say(ok(f"own-{line.number}").replace(b"OK\r\n", b"OK\r\nConnection: close\r\n"))
+        await line.gone()
+
+    async with serving(script) as server, a_provider(server.url, concurrency=1) as provider:
+        assert [await sent(provider) for _ in range(2)] == [Accepted("own-0"), Accepted("own-1")]
+
+
+async def test_a_client_closed_while_it_connects_sends_nothing() -> None:
+    async def script(line: Line) -> None:
+        assert await line.reader.read() == b""
+
+    async with serving(script) as server, a_provider(server.url) as provider:
+        call = asyncio.create_task(sent(provider))
+        await asyncio.sleep(0)
+        await provider.close()
+        assert await call == CERTAIN
+
+
 async def test_never_more_connections_than_calls_at_once() -> None:
     async def script(line: Line) -> None:
         while True:
