@@ -71,6 +71,7 @@ class Deliverer:
     _has_keys: bool = field(init=False)
     _decided_by: str = field(init=False)
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # to render a batch: it takes long
 
     def __post_init__(self) -> None:
         """Read once what is asked for with every mail."""
@@ -115,19 +116,21 @@ class Deliverer:
         gone = {held.claim.id for held, _ in stopped}
         ends = [self._result(held.claim, end, None) for held, end in stopped]
         going = [held for held in batch if held.claim.id not in gone]
-        if not going or self._too_late_to_call(going[0]):
-            return ends + [self._result(held.claim, _NOT_BEGUN, None) for held in going]
         messages: list[Message] = []
         rest: list[Held] = []
-        for held in going:
-            try:
-                messages.append(await self._render(held.claim))
-            except TemplateBroken as error:
-                ends.append(self._broken(held.claim, error))
-            except _DATABASE_ERRORS as error:
-                return [*ends, *(self._given_back(held.claim, error) for held in going)]
-            else:
-                rest.append(held)
+        async with self._turn:
+            await asyncio.sleep(0)  # what is heard meanwhile is answered first
+            if not going or self._too_late_to_call(going[0]):
+                return ends + [self._result(held.claim, _NOT_BEGUN, None) for held in going]
+            for held in going:
+                try:
+                    messages.append(await self._render(held.claim))
+                except TemplateBroken as error:
+                    ends.append(self._broken(held.claim, error))
+                except _DATABASE_ERRORS as error:
+                    return [*ends, *(self._given_back(held.claim, error) for held in going)]
+                else:
+                    rest.append(held)
         if ends and not await settle_first(ends):
             return ends + [self._result(held.claim, _NOT_BEGUN, None) for held in rest]
         return await self._call_batch(rest, messages) if rest else []

@@ -163,10 +163,15 @@ class Worker:
         return self._left_over and not probe and self._free > 0
 
     def _allowance(self) -> int:
-        """How many rows a claim may take now; 0 where no slot is free, or too few are to be worth it yet."""
+        """How many rows a claim may take now; 0 where no slot is free, or too few are to be worth it yet.
+
+        Never more than half of the slots: calls that begin together end together, and the next claim is to be under
+        way while those of the other half still are.
+        """
         if not (self._is_enough or self._is_impatient or self._is_look_due or self.breaker.is_open):
             return 0
-        return min(self.breaker.allowance(self._free, time.monotonic()), deliveries.CLAIM_MAX)
+        half = (self.calls_max + 1) // 2 * self.batch_max
+        return min(self.breaker.allowance(self._free, time.monotonic()), half, deliveries.CLAIM_MAX)
 
     @property
     def _look_at(self) -> float:

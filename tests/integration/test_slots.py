@@ -94,9 +94,71 @@ async def test_a_free_slot_waits_for_others(database_url: str, tmp_path: Path, m
         turnstile.let_through(1)
         await bench.ended(2)
         await bench.until_claimed(16)
-        assert await claims_of(bench) == [16, 2]
+        assert await claims_of(bench) == [8, 8, 2]
         turnstile.let_through(16)
         await bench.ended(18)
+
+
+async def test_while_half_of_the_calls_end_the_other_half_goes_on(database_url: str, tmp_path: Path) -> None:
+    async with (
+        at_a_turnstile(database_url, tmp_path, 7, worker_concurrency=5, poll_s=25) as (bench, turnstile),
+        bench.working(),
+    ):
+        await bench.until_claimed(5)
+        assert await claims_of(bench) == [3, 2]
+        turnstile.let_through(7)
+        await bench.ended(7)
+
+
+async def test_half_of_the_calls_are_full_calls(database_url: str, tmp_path: Path) -> None:
+    async with a_bench(database_url, tmp_path, worker_concurrency=5, batch_max=2) as made:
+        worker = Worker(made.runtime, AtOnce(Count(), keys=True), asyncio.Event())
+        assert (worker.slots, worker._allowance()) == (10, 6)
+
+
+@asynccontextmanager
+async def working_at_once(made: Bench, provider: AtOnce) -> AsyncIterator[None]:
+    """A worker whose mails are ready and whose provider is no way off."""
+    stop = asyncio.Event()
+    worker = Worker(made.runtime, provider, stop)
+    worker.deliverer = Unrendered(made.runtime, provider, worker.breaker)
+    working = asyncio.create_task(worker.run())
+    try:
+        yield
+    finally:
+        stop.set()
+        await working
+
+
+class Timed(AtOnce):
+    """Says in which turn of the loop each call was made."""
+
+    def __init__(self) -> None:
+        super().__init__(Count(), keys=True)
+        self.turn, self.calls = 0, []
+
+    async def count_turns(self) -> None:
+        while True:
+            self.turn += 1
+            await asyncio.sleep(0)
+
+    async def send_batch(self, *arguments: Any, **named: Any) -> list[Outcome] | None:
+        self.calls.append(self.turn)
+        return await super().send_batch(*arguments, **named)
+
+
+async def test_between_two_batches_the_loop_hears_what_came(database_url: str, tmp_path: Path) -> None:
+    """Rendering a hundred mails takes ten milliseconds, and a claim brings ten such batches."""
+    async with a_bench(database_url, tmp_path, worker_concurrency=40, batch_max=2) as made:
+        async with made.rig.database.connection() as conn:
+            await fill_owed(conn, 20)
+        timed = Timed()
+        turns = asyncio.create_task(timed.count_turns())
+        async with working_at_once(made, timed):
+            await made.ended(20)
+        turns.cancel()
+        assert len(timed.calls) == 10
+        assert len(set(timed.calls)) == 10
 
 
 async def test_but_not_for_long(database_url: str, tmp_path: Path) -> None:
@@ -109,7 +171,7 @@ async def test_but_not_for_long(database_url: str, tmp_path: Path) -> None:
         turnstile.let_through(1)
         await bench.ended(1)
         await bench.until_claimed(16)
-        assert await claims_of(bench) == [16, 1]
+        assert await claims_of(bench) == [8, 8, 1]
         turnstile.let_through(17)
         await bench.ended(18)
 
@@ -165,15 +227,8 @@ async def in_a_backlog(database_url: str, folder: Path, **settings: Any) -> Asyn
         await made.claim()
         async with made.rig.database.connection() as conn:
             await fill_owed(conn, BACKLOG)
-        stop = asyncio.Event()
-        worker = Worker(made.runtime, AtOnce(Count(), keys=True), stop)
-        worker.deliverer = Unrendered(made.runtime, worker.provider, worker.breaker)
-        working = asyncio.create_task(worker.run())
-        try:
+        async with working_at_once(made, AtOnce(Count(), keys=True)):
             yield made
-        finally:
-            stop.set()
-            await working
 
 
 async def test_in_a_backlog_what_a_dead_worker_left_is_taken_over(database_url: str, tmp_path: Path) -> None:
