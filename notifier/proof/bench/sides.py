@@ -59,9 +59,9 @@ class Side:
         return {"noop": self.noop, "http": self.http, "batches": self.batches}[job]
 
 
-_CALLS = Drain(number=8_000, batch=100, slots=200, bodies="ready", client="http_post")
-_LOTS = Drain(number=40_000, batch=1_000, slots=40, mails=100, bodies="ready", client="http_post")
-_PGQUEUER = Drain(number=6_000, batch=100, slots=200, bodies="ready", client="session")
+_CALLS = Drain(number=20_000, batch=100, slots=200, bodies="ready", client="http_post")
+_LOTS = Drain(number=80_000, batch=1_000, slots=40, mails=100, bodies="ready", client="http_post")
+_PGQUEUER = Drain(number=10_000, batch=100, slots=200, bodies="ready", client="session")
 OURS = Side(
     name="ours",
     title="notifier",
