@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ import pytest
 from notifier.proof.bench.filling import fill_owed
 from notifier.proof.bench.own.ready import AtOnce, Unrendered
 from notifier.proof.bench.peers.talk import Count
+from notifier.store import deliveries
 from notifier.worker import loop
 from notifier.worker.loop import Worker
 from providers.base import Accepted, Family, HandOver, Message, Outcome, Traits, Written
@@ -213,6 +215,20 @@ async def test_without_keys_it_takes_its_slot_until_it_is_written(database_url: 
                 assert (len(worker._held), worker._free) == (4, 0)
             turnstile.let_through(4)
             await made.ended(8)
+
+
+@pytest.mark.parametrize("batch_max", [1, 100])
+async def test_one_claim_takes_a_thousand_at_most(database_url: str, tmp_path: Path, batch_max: int) -> None:
+    """However many slots are free, so that no statement lasts long."""
+    async with a_bench(database_url, tmp_path, worker_concurrency=40, batch_max=batch_max) as made:
+        async with made.rig.database.connection() as conn:
+            await fill_owed(conn, 1_050)
+        claimant = Worker(made.runtime, AtOnce(Count(), keys=True), asyncio.Event())._claimant
+        async with made.runtime.database.connection() as conn:
+            first, second = [await deliveries.claim(conn, claimant, ["onboarding"], 5_000) for _ in range(2)]
+        assert (len(first), len(second)) == (1_000, 50)
+        batches = Counter(claim.batch_id for claim in first)
+        assert list(batches.values()) == ([1_000] if batch_max == 1 else [100] * 10)
 
 
 @asynccontextmanager
