@@ -23,11 +23,11 @@ from yarl import URL
 from providers.base import Written
 from providers.resend_answers import Answer
 
-ANSWER_BYTES_MAX = 65_536  # of a body; and so much is read for a head before it is given up
+ANSWER_BYTES_MAX = 65_536  # of a body; with all that is around it, twice as much
 WAIT_S = 15.0  # so long a connection waits for its next call: servers hang up on what waits longer
 ADDRESSES_S = 10.0  # so long a server's addresses are believed
 OTHER_ADDRESS_AFTER_S = 0.25  # RFC 8305, section 8: when the next address is tried beside one that does not answer
-_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
+AT_ONCE_BYTES = 65_536  # what a socket takes without waiting for the other side
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class Poster:
             except BaseException:
                 self._drop(line)  # or the answer to this call would be the next one's
                 raise
-            self._give_back(line)
+            self._give_back(line, len(request))
         if isinstance(said, Exception):
             raise said
         return said
@@ -94,6 +94,7 @@ class Poster:
         self._closed = True
         for line in self._open:
             line.transport.abort()
+        self._places.release()  # whoever waits for a place hears of it, and lets the next one hear
 
     async def _line(self) -> Line:
         """Give a connection that nobody uses. Raises OSError or ValueError where there is none: nothing was sent."""
@@ -105,14 +106,18 @@ class Poster:
             self._drop(line)
         if not self._closed:
             line = await self._server.connect()
+            if self._closed:
+                line.transport.abort()
             self._open.add(line)
-            if not self._closed:
+            if not line.is_spent:  # as it is, too, where the client was closed meanwhile
                 return line
             self._drop(line)
-        raise ConnectionAbortedError("the client is closed")
+        raise ConnectionAbortedError("closed, or the server spoke before it was asked or hung up")
 
-    def _give_back(self, line: Line) -> None:
-        if not (self._keep and line.may_ask):
+    def _give_back(self, line: Line, asked_bytes: int) -> None:
+        # What TLS has handed on to the socket nobody tells: that might hold the rest of a request answered early.
+        may_hold_more = self._server.has_tls and asked_bytes > AT_ONCE_BYTES
+        if not self._keep or may_hold_more or not line.may_ask:
             self._drop(line)
             return
         line.waits_since = now = asyncio.get_running_loop().time()
@@ -139,30 +144,55 @@ class _Server:
         self._host = host
         self._port = port
         self._tls: ssl.SSLContext | None = None
-        self._with_tls = with_tls
-        self._asking = asyncio.Lock()  # one asks for the addresses, and the others wait
-        self._addresses: Sequence[Any] = ()
-        self._addresses_until = 0.0
+        if with_tls:
+            self._tls = ssl.create_default_context()
+            self._tls.set_alpn_protocols(["http/1.1"])
+        self._asked: asyncio.Future[Any] | None = None  # for the addresses; one asks, and the others hear it
+        self._asked_at = 0.0
+
+    @property
+    def has_tls(self) -> bool:
+        return self._tls is not None
 
     async def connect(self) -> Line:
-        """Open one more. Raises OSError."""
+        """Open one more. Raises OSError, or ValueError for a name that cannot be one."""
         loop = asyncio.get_running_loop()
-        reached = await aiohappyeyeballs.start_connection(
-            await self._find(), happy_eyeballs_delay=OTHER_ADDRESS_AFTER_S, interleave=1, loop=loop
-        )
-        if not self._with_tls:
-            return (await loop.create_connection(Line, sock=reached))[1]
+        addresses = await self._find()
+        try:
+            reached = await aiohappyeyeballs.start_connection(
+                addresses, happy_eyeballs_delay=OTHER_ADDRESS_AFTER_S, interleave=1, loop=loop
+            )
+        except RuntimeError as error:  # uvloop, of a socket that was closed under it
+            raise ConnectionError(str(error)) from error
         if self._tls is None:
-            self._tls = ssl.create_default_context()
-        return (await loop.create_connection(Line, sock=reached, ssl=self._tls, server_hostname=self._host))[1]
+            return (await loop.create_connection(Line, sock=reached))[1]
+        name = self._host.rstrip(".")
+        return (await loop.create_connection(Line, sock=reached, ssl=self._tls, server_hostname=name))[1]
 
     async def _find(self) -> Sequence[Any]:
-        loop = asyncio.get_running_loop()
-        async with self._asking:
-            if loop.time() >= self._addresses_until:
-                self._addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-                self._addresses_until = loop.time() + ADDRESSES_S
-            return self._addresses
+        now = asyncio.get_running_loop().time()
+        if self._asked is None or (self._asked.done() and now - self._asked_at > ADDRESSES_S):
+            self._asked = asyncio.ensure_future(self._ask())
+            self._asked.add_done_callback(_retrieve)
+            self._asked_at = now
+        asked = self._asked
+        try:
+            return cast(Sequence[Any], await asyncio.shield(asked))
+        except (OSError, ValueError):
+            if self._asked is asked:
+                self._asked = None  # whoever comes later asks again
+            raise
+
+    async def _ask(self) -> Sequence[Any]:
+        return await asyncio.get_running_loop().getaddrinfo(
+            self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
+        )
+
+
+def _retrieve(asked: asyncio.Future[Any]) -> None:
+    """Look at an error that nobody may be left to hear of."""
+    if not asked.cancelled():
+        asked.exception()
 
 
 class Line(asyncio.Protocol):
@@ -173,33 +203,44 @@ class Line(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
+        # As aiohttp reads answers: what a server means is clear all the same.
+        self._parser.set_dangerous_leniencies(
+            lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
+        )
         self._answer: asyncio.Future[Answer | Exception] | None = None  # while one is waited for
         self._taken: asyncio.Future[bool] | None = None  # while the kernel does not hold all that was written
         self._spent = False  # whatever it may still say, no question is left that it could belong to
+        self._bytes = 0  # read since the question
         self._forget()
 
     def _forget(self) -> None:
         self._status = 0
-        self._head_bytes = 0  # read while the head was not complete
         self._headers: dict[str, str] = {}
         self._body = b""
 
     @property
+    def is_spent(self) -> bool:
+        """Whether it is of no use any more: it has spoken unasked, or ends."""
+        return self._spent or self.transport.is_closing()
+
+    @property
     def may_ask(self) -> bool:
-        """Whether what it says next will be the answer to what is asked next."""
+        """Whether one that was asked before may be asked again: what it says next will be the answer to that."""
         # The rest of a request that was answered early would begin the next one.
-        return not self._spent and self._answer is None and not self.transport.get_write_buffer_size()
+        return not self.is_spent and not self.transport.get_write_buffer_size()
 
     def ask(self) -> asyncio.Future[Answer | Exception]:
         """Take the next answer for that to what is written now. It comes as a value also where it is an error."""
         self._forget()
+        self._bytes = 0
         self._answer = asyncio.get_running_loop().create_future()
         return self._answer
 
     async def write_through(self, data: bytes) -> None:
         """Write, and return when the kernel holds the last byte: a SIGKILL after that takes nothing back.
 
-        Raises ConnectionResetError where the connection is lost before.
+        Over TLS, when TLS has handed on the last byte: of a big request the socket may still hold some here. Raises
+        ConnectionResetError where the connection is lost before.
         """
         self.transport.set_write_buffer_limits(high=0)  # so that `pause_writing` is called while any is left
         self.transport.write(data)
@@ -230,22 +271,22 @@ class Line(asyncio.Protocol):
         """Read on."""
         if self._answer is None:
             self._spent = True
+            self.transport.abort()
             return
-        if not self._status:
-            self._head_bytes += len(data)
+        self._bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self._spent = True
         except httptools.HttpParserError as error:
             self._break_off(ValueError(f"the server's answer is not HTTP: {error}"))
-        if not self._status and self._head_bytes > ANSWER_BYTES_MAX:
-            self._break_off(ValueError("the head of the server's answer does not end"))
+        if self._bytes > 2 * ANSWER_BYTES_MAX:
+            self._break_off(ValueError("the server's answer does not end"))
 
     def connection_lost(self, error: Exception | None) -> None:
         """End what is under way; a body that says nothing of its length ends here as it should."""
         self._end_of_writing(taken=False)
-        if error is None and self._status and self._has_no_length:
+        if error is None and self._status >= 200 and self._has_no_length:
             self._say(self._body)
         self._break_off(ConnectionResetError("the server hung up"))
 
@@ -256,8 +297,9 @@ class Line(asyncio.Protocol):
             self._forget()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep the first of a name."""
-        self._headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+        """Keep the first of a name; what comes behind the body counts for nothing."""
+        if not self._status:
+            self._headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1").strip())
 
     def on_headers_complete(self) -> None:
         """Keep the status: from here on it is known, whatever becomes of the rest."""
@@ -279,7 +321,7 @@ class Line(asyncio.Protocol):
 
     @property
     def _has_no_length(self) -> bool:
-        return not {"content-length", "transfer-encoding"} & self._headers.keys()
+        return "content-length" not in self._headers and "chunked" not in self._headers.get("transfer-encoding", "")
 
     def _break_off(self, error: Exception) -> None:
         """Answer with the status alone, where it is known: it may be enough."""
@@ -302,9 +344,13 @@ class Line(asyncio.Protocol):
 
 def _unpacked(body: bytes, encoding: str) -> bytes | None:
     """An answer that was packed although we asked for none; None where it is not to be read, or too big."""
-    if encoding not in {"gzip", "x-gzip", "deflate"}:
-        return body if encoding == "identity" else None
-    unpacking = zlib.decompressobj(_GZIP_OR_ZLIB)
+    if encoding in {"gzip", "x-gzip"}:
+        form = zlib.MAX_WBITS | 16
+    elif encoding == "deflate":  # zlib's format by RFC 9110, and without its head by what some servers do
+        form = zlib.MAX_WBITS if body[:1] and body[0] & 15 == zlib.DEFLATED else -zlib.MAX_WBITS
+    else:
+        return body
+    unpacking = zlib.decompressobj(form)
     try:
         plain = unpacking.decompress(body, ANSWER_BYTES_MAX)
     except zlib.error:

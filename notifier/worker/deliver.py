@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -116,11 +117,17 @@ class Deliverer:
         gone = {held.claim.id for held, _ in stopped}
         ends = [self._result(held.claim, end, None) for held, end in stopped]
         going = [held for held in batch if held.claim.id not in gone]
+        if not going:
+            return ends
         messages: list[Message] = []
         rest: list[Held] = []
+        try:
+            await self._look_up_all(going)  # outside of the turn: others need not wait for the database
+        except _DATABASE_ERRORS as error:
+            return [*ends, *(self._given_back(held.claim, error) for held in going)]
         async with self._turn:
             await asyncio.sleep(0)  # what is heard meanwhile is answered first
-            if not going or self._too_late_to_call(going[0]):
+            if self._too_late_to_call(going[0]):
                 return ends + [self._result(held.claim, _NOT_BEGUN, None) for held in going]
             for held in going:
                 try:
@@ -209,6 +216,12 @@ class Deliverer:
         assert claim.recipient is not None
         values = template_values(claim.user_id, claim.data())
         return render(template, values, to=claim.recipient, kind=claim.kind, dated=claim.entered_at)
+
+    async def _look_up_all(self, batch: Sequence[Held]) -> None:
+        """See that the templates of these are known, as far as they exist."""
+        for template_hash in {held.claim.template_hash for held in batch} - self._known.keys():
+            with contextlib.suppress(TemplateBroken):  # the mail will find it, too
+                await self._look_up(template_hash)
 
     async def _look_up(self, template_hash: str) -> Template:
         """Fetch a template of another build; one asks, and the others that need it wait."""

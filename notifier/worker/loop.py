@@ -202,7 +202,7 @@ class Worker:
                 self._looked_at = time.monotonic()  # from its end on: one that takes long must not be old at once
                 asked = asked or bool(look.due)
                 taken = len(await self._take_over(conn, claimant, kinds, look, limit, probe=probe))
-                more_to_take_over = taken > 0 and (look.is_full or taken >= limit)
+                more_to_take_over = taken > 0 and (look.is_full or len(look.expired) >= limit or taken >= limit)
                 limit -= taken
             more = asked and limit > 0 and await self._claim_due(conn, claimant, kinds, limit, probe=probe)
         if more_to_take_over:  # a dead worker's are many: they are not to wait for the interval each time

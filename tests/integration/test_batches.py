@@ -15,9 +15,10 @@ import pytest
 
 from notifier import failpoints
 from notifier.clock import boot_clock
+from notifier.domain.notification import State
 from notifier.domain.restore import SEVERAL_ACCOUNTS
 from notifier.settings import Settings
-from notifier.store import deliveries, moves, restores, results
+from notifier.store import deliveries, moves, restores, results, templates
 from notifier.worker.breaker import Breaker
 from notifier.worker.deliver import Deliverer, Held
 from providers.base import Traits
@@ -419,3 +420,32 @@ async def test_after_a_restore_nothing_is_repeated_whose_key_may_be_lost(bench: 
 def test_batches_need_a_provider_that_takes_them(setting: dict[str, str], words: str) -> None:
     with pytest.raises(ValueError, match=r"NOTIFIER_BATCH_MAX \(5\) must be 1 with " + words):
         Settings(batch_max=5, **setting)
+
+
+async def test_a_batch_whose_template_is_looked_up_holds_up_no_other(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = asyncio.Event()
+
+    async def find(_conn: object, _hash: str) -> None:
+        await found.wait()
+
+    async def settle(_results: object) -> bool:
+        return True
+
+    monkeypatch.setattr(templates, "find", find)
+    async with a_bench(database_url, tmp_path) as bench:
+        for number in range(4):
+            await bench.rig.accept("user.signed_up", f"u{number}")
+        claims = sorted(await bench.claim(ttl_s=60, batch_max=2), key=lambda claim: str(claim.batch_id))
+        lasts = boot_clock() + 60
+        strange = [Held(claim._replace(template_hash="another"), lasts, probe=False) for claim in claims[:2]]
+        known = [Held(claim, lasts, probe=False) for claim in claims[2:]]
+        deliverer = Deliverer(bench.runtime, bench.provider, Breaker())
+        waiting = asyncio.create_task(deliverer.deliver_batch(strange, settle))
+        await asyncio.sleep(0)
+        sent = await asyncio.wait_for(deliverer.deliver_batch(known, settle), 10)
+        assert [result.settlement.state for result in sent] == [State.SENT] * 2
+        assert not waiting.done()
+        found.set()
+        await waiting

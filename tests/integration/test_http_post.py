@@ -7,6 +7,8 @@ import contextlib
 import gzip
 import socket
 import ssl
+import struct
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -54,6 +56,11 @@ class Line:
         for piece in pieces:
             self.writer.write(piece)
             await self.writer.drain()
+
+    async def heard(self) -> None:
+        """Give the client, which is in this loop, some turns to read."""
+        for _ in range(5):
+            await asyncio.sleep(0)
 
     async def gone(self) -> None:
         """Wait for the client to hang up."""
@@ -357,9 +364,24 @@ async def test_an_answer_that_unpacks_to_too_much_is_unreadable() -> None:
         assert await sent(provider) == Ambiguous("unreadable_answer")
 
 
-async def test_an_answer_that_was_packed_unasked_is_read() -> None:
-    packed = gzip.compress(b'{"id":"m"}')
-    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
+MADE = b'{"id":"m"}'
+
+
+@pytest.mark.parametrize(
+    ("encoding", "packed", "expected"),
+    [
+        (b"gzip ", gzip.compress(MADE, mtime=0), Accepted("m")),
+        (b"X-GZIP", gzip.compress(MADE, mtime=0), Accepted("m")),
+        (b"deflate", zlib.compress(MADE), Accepted("m")),
+        (b"deflate", zlib.compress(MADE)[2:-4], Accepted("m")),
+        (b"identity", MADE, Accepted("m")),
+        (b"utf-8", MADE, Accepted("m")),
+        (b"gzip", gzip.compress(MADE, mtime=0)[:-1], Ambiguous("unreadable_answer")),
+        (b"deflate", b"", Ambiguous("unreadable_answer")),
+    ],
+)
+async def test_an_answer_that_was_packed_unasked_is_read(encoding: bytes, packed: bytes, expected: Outcome) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: %s\r\nContent-Length: %d\r\n\r\n" % (encoding, len(packed))
 
     async def script(line: Line) -> None:
         await line.request()
@@ -367,7 +389,7 @@ async def test_an_answer_that_was_packed_unasked_is_read() -> None:
         await line.gone()
 
     async with serving(script) as server, a_provider(server.url) as provider:
-        assert await sent(provider) == Accepted("m")
+        assert await sent(provider) == expected
 
 
 @pytest.mark.parametrize(
@@ -402,6 +424,73 @@ async def test_what_is_no_answer_at_all_is_unreadable(head: bytes) -> None:
         assert await sent(provider) == Ambiguous("unreadable_answer")
 
 
+async def test_what_comes_behind_a_body_counts_for_nothing_and_has_an_end() -> None:
+    chunks = b"Transfer-Encoding: chunked\r\n\r\n0\r\n"
+
+    async def script(line: Line) -> None:
+        await line.request()
+        if line.number == 0:
+            await line.say(b"HTTP/1.1 429 Slow\r\n" + chunks + b"Retry-After: 77\r\n\r\n")
+            await line.gone()
+        await line.say(b"HTTP/1.1 429 Slow\r\n" + chunks)
+        while True:
+            await line.say(b"X: " + b"x" * 10_000 + b"\r\n")
+
+    async with serving(script) as server, a_provider(server.url, Family.NONE) as provider:
+        assert [await sent(provider) for _ in range(2)] == [RetryLater("rate_limited")] * 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 099 x\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n",
+    ],
+)
+async def test_where_no_answer_came_to_its_status_the_call_is_in_doubt(answer: bytes) -> None:
+    async def script(line: Line) -> None:
+        await line.request()
+        await line.say(answer)
+        line.writer.write_eof()
+        await line.gone()
+
+    async with serving(script) as server, a_provider(server.url) as provider:
+        assert await sent(provider) == CUT
+
+
+async def test_a_body_that_says_nothing_of_its_length_and_is_cut_off_is_not_whole() -> None:
+    async def script(line: Line) -> None:
+        await line.request()
+        await line.say(b'HTTP/1.1 200 OK\r\n\r\n{"id":"m"}')
+        await line.heard()
+        line.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    async with serving(script) as server, a_provider(server.url) as provider:
+        assert await sent(provider) == Ambiguous("unreadable_answer")
+
+
+async def test_an_interim_answers_headers_are_not_the_answers() -> None:
+    async def script(line: Line) -> None:
+        await line.request()
+        await line.say(b"HTTP/1.1 103 Early\r\nRetry-After: 77\r\n\r\nHTTP/1.1 429 Slow\r\nContent-Length: 0\r\n\r\n")
+        await line.gone()
+
+    async with serving(script) as server, a_provider(server.url) as provider:
+        assert await sent(provider) == RetryLater("rate_limited")
+
+
+async def test_after_a_protocol_change_the_connection_is_not_used() -> None:
+    async def script(line: Line) -> None:
+        await line.request()
+        upgrade = b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"
+        await line.say(upgrade if line.number == 0 else ok(f"own-{line.number}"))
+        await line.gone()
+
+    async with serving(script) as server, a_provider(server.url, concurrency=1) as provider:
+        assert [await sent(provider) for _ in range(2)] == [ConfigError("http_101"), Accepted("own-1")]
+
+
 async def test_a_second_answers_headers_are_not_the_firsts() -> None:
     slow = b"HTTP/1.1 429 Slow\r\nContent-Length: 0\r\n"
 
@@ -426,6 +515,143 @@ async def test_a_connection_that_waited_too_long_is_not_used() -> None:
         [waiting] = provider._poster._waiting
         waiting.waits_since -= http_post.WAIT_S + 1
         assert [await sent(provider) for _ in range(2)] == [Accepted("on-1")] * 2
+
+
+async def test_a_connection_that_just_ended_is_not_used() -> None:
+    """Its end was read, but not yet told."""
+
+    async def script(line: Line) -> None:
+        await line.request()
+        await line.say(ok(f"own-{line.number}"))
+        await line.gone()
+
+    async with serving(script) as server, a_provider(server.url, concurrency=1) as provider:
+        assert await sent(provider) == Accepted("own-0")
+        assert isinstance(provider, MockProvider)
+        provider._poster._waiting[0].transport.close()
+        assert await sent(provider) == Accepted("own-1")
+
+
+@pytest.mark.parametrize("greeting", [ok("stale"), b"220 mails.example ESMTP\r\n"])
+async def test_a_server_that_speaks_first_is_asked_nothing(greeting: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = http_post._Server.connect
+
+    async def connect_and_read(self: http_post._Server) -> http_post.Line:
+        line = await connect(self)
+
+        async def spoken() -> bool:
+            return line.is_spent
+
+        await until(spoken)
+        return line
+
+    async def script(line: Line) -> None:
+        await line.say(greeting)
+        assert await line.reader.read() == b""
+
+    monkeypatch.setattr(http_post._Server, "connect", connect_and_read)
+    async with serving(script) as server, a_provider(server.url) as provider:
+        assert await sent(provider) == CERTAIN
+
+
+async def test_one_asks_for_an_address_and_the_others_hear_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+
+    async def ask(self: http_post._Server) -> list[object]:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0)
+        if asked == 1:
+            raise socket.gaierror("away")
+        return await asyncio.get_running_loop().getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+
+    async def script(line: Line) -> None:
+        await line.request()
+        await line.say(ok("m"))
+        await line.gone()
+
+    monkeypatch.setattr(http_post._Server, "_ask", ask)
+    async with serving(script) as server, a_provider(server.url, Family.NONE, concurrency=5) as provider:
+        assert await asyncio.gather(*(sent(provider) for _ in range(5))) == [CERTAIN] * 5
+        assert asked == 1
+        assert await asyncio.gather(*(sent(provider) for _ in range(5))) == [Accepted("m")] * 5
+        assert await sent(provider) == Accepted("m")
+        assert asked == 2
+        assert isinstance(provider, MockProvider)
+        provider._poster._server._asked_at -= http_post.ADDRESSES_S + 1
+        assert await sent(provider) == Accepted("m")
+        assert asked == 3
+
+
+async def test_closing_ends_calls_that_wait_while_another_connects(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = asyncio.Event()
+
+    async def ask(_: http_post._Server) -> list[object]:
+        await go_on.wait()
+        raise socket.gaierror("away")
+
+    monkeypatch.setattr(http_post._Server, "_ask", ask)
+    async with a_provider("http://mails.example", timeout_s=60, concurrency=1) as provider:
+        calls = [asyncio.create_task(sent(provider)) for _ in range(3)]
+        await asyncio.sleep(0)
+        await provider.close()
+        assert await asyncio.wait_for(asyncio.gather(*calls[1:]), 10) == [CERTAIN] * 2
+        go_on.set()
+        assert await calls[0] == CERTAIN
+
+
+async def test_over_tls_what_may_still_be_under_way_is_followed_by_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TLS keeps from us what the socket has not taken: after a big request answered early, a new connection."""
+    authority = trustme.CA()
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+
+    async def script(line: Line) -> None:
+        if line.number == 0:
+            await line.head()
+        else:
+            await line.request()
+        await line.say(ok(f"own-{line.number}"))
+        await line.gone()
+
+    async with serving(script, tls) as server:
+        with authority.cert_pem.tempfile() as trusted:
+            monkeypatch.setenv("SSL_CERT_FILE", trusted)
+            async with a_provider(server.url, concurrency=1) as provider:
+                assert await provider.send(BIG, "k1", CONTEXT) == Accepted("own-0")
+                assert await sent(provider, "k2") == Accepted("own-1")
+
+
+async def test_over_tls_a_server_is_who_its_name_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = trustme.CA()
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("mails.example").configure_cert(tls)
+    names: list[str | None] = []
+    tls.sni_callback = lambda _socket, name, _context: names.append(name)
+
+    async def script(line: Line) -> None:
+        await line.request()
+        await line.say(ok("m"))
+        await line.gone()
+
+    async with serving(script, tls) as server:
+        port = int(server.url.rpartition(":")[2])
+        here = await asyncio.get_running_loop().getaddrinfo("127.0.0.1", port, type=socket.SOCK_STREAM)
+
+        async def find(_: http_post._Server) -> object:
+            return here
+
+        monkeypatch.setattr(http_post._Server, "_find", find)
+        with authority.cert_pem.tempfile() as trusted:
+            monkeypatch.setenv("SSL_CERT_FILE", trusted)
+            for name, expected in (
+                ("mails.example", Accepted("m")),
+                ("mails.example.", Accepted("m")),
+                ("other.example", CERTAIN),
+            ):
+                async with a_provider(f"https://{name}:{port}") as provider:
+                    assert await sent(provider) == expected
+    assert names == ["mails.example", "mails.example", "other.example"]
 
 
 async def test_a_connection_whose_server_says_it_will_hang_up_is_not_used() -> None:

@@ -104,9 +104,11 @@ class Proxy:
         for link in list(self._links):
             link.sever()
 
-    def came(self, near: _Near) -> None:
-        """Take somebody who connected; called by the near end."""
-        link = _Link(self, near)
+    def came(self, link: _Link) -> None:
+        """Take somebody who connected; called by the near end, in its first turn."""
+        if link.near.is_closing():
+            return
+        link.near.pause_reading()
         self._links.add(link)
         if self._server is None:  # cut, or closed, between the connection and its first turn
             link.sever()
@@ -135,18 +137,19 @@ class Proxy:
 class _Link:
     """One connection through the proxy: its two ends."""
 
-    def __init__(self, proxy: Proxy, near: _Near) -> None:
+    def __init__(self, proxy: Proxy, near: asyncio.Transport) -> None:
         self._proxy = proxy
-        self.near: asyncio.Transport = near.transport
+        self.near = near
         self.far: asyncio.Transport | None = None
         self._cut: Cut | None = None
         self._full: set[asyncio.Transport] = set()  # what we read from goes nowhere at the moment
-        near.link = self
-        self.near.pause_reading()
+        self._early = b""  # uvloop may read before the first turn, in which reading is paused
 
     def joined(self, far: asyncio.Transport) -> None:
         """The far end is there."""
         self.far = far
+        if self._early:
+            far.write(self._early)
         self.apply(self._proxy.state)
 
     def apply(self, cut: Cut | None) -> None:
@@ -168,8 +171,10 @@ class _Link:
     def passed(self, reader: asyncio.Transport, data: bytes) -> None:
         """Hand on what was read from one end."""
         writer = self._other(reader)
-        assert writer is not None, "nothing is read from the near end before there is a far one"
-        writer.write(data)
+        if writer is None:
+            self._early += data
+        else:
+            writer.write(data)
 
     def ended(self, end: asyncio.Transport, error: Exception | None) -> None:
         """One end is gone, so the other goes: as abruptly where there was an error."""
@@ -217,7 +222,8 @@ class _Near(_End):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        asyncio.get_running_loop().call_soon(self._proxy.came, self)
+        self.link = _Link(self._proxy, self.transport)
+        asyncio.get_running_loop().call_soon(self._proxy.came, self.link)
 
 
 class _Far(_End):
