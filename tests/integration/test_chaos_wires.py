@@ -84,6 +84,18 @@ async def said(streams: Streams, words: bytes) -> bytes:
         return await reader.readexactly(len(words))
 
 
+async def test_what_is_said_with_the_connection_arrives() -> None:
+    """The loop hears of both in one turn, as the thread that runs it does nothing else meanwhile."""
+    loop = asyncio.get_running_loop()
+    async with echoing() as echo, wired(echo.port) as wire:
+        for number in range(20):
+            with socket.create_connection(("127.0.0.1", wire.port)) as client:
+                client.sendall(b"hello")
+                client.setblocking(False)
+                async with asyncio.timeout(5):
+                    assert await loop.sock_recv(client, 5) == b"hello", number
+
+
 async def is_silent(reader: asyncio.StreamReader) -> bool:
     """Whether nothing comes for a moment; the moment is the thing itself, not a wait for a state."""
     try:
