@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -43,6 +42,7 @@ from providers.base import (
     Written,
 )
 
+TURN_S = 0.005  # so long batches are rendered one after the other, and nothing is heard
 _DATABASE_ERRORS = (*RETRYABLE, *UNAVAILABLE)
 _NOT_BEGUN = Settlement(State.PENDING, None, doubt=False, counted=False)
 
@@ -72,7 +72,7 @@ class Deliverer:
     _has_keys: bool = field(init=False)
     _decided_by: str = field(init=False)
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # to render a batch: it takes long
+    _heard_at: float = 0.0  # when the loop last had its turn between two batches
 
     def __post_init__(self) -> None:
         """Read once what is asked for with every mail."""
@@ -117,30 +117,31 @@ class Deliverer:
         gone = {held.claim.id for held, _ in stopped}
         ends = [self._result(held.claim, end, None) for held, end in stopped]
         going = [held for held in batch if held.claim.id not in gone]
-        if not going:
-            return ends
+        await self._give_way()
+        if not going or self._too_late_to_call(going[0]):
+            return ends + [self._result(held.claim, _NOT_BEGUN, None) for held in going]
         messages: list[Message] = []
         rest: list[Held] = []
-        try:
-            await self._look_up_all(going)  # outside of the turn: others need not wait for the database
-        except _DATABASE_ERRORS as error:
-            return [*ends, *(self._given_back(held.claim, error) for held in going)]
-        async with self._turn:
-            await asyncio.sleep(0)  # what is heard meanwhile is answered first
-            if self._too_late_to_call(going[0]):
-                return ends + [self._result(held.claim, _NOT_BEGUN, None) for held in going]
-            for held in going:
-                try:
-                    messages.append(await self._render(held.claim))
-                except TemplateBroken as error:
-                    ends.append(self._broken(held.claim, error))
-                except _DATABASE_ERRORS as error:
-                    return [*ends, *(self._given_back(held.claim, error) for held in going)]
-                else:
-                    rest.append(held)
+        for held in going:
+            try:
+                messages.append(await self._render(held.claim))
+            except TemplateBroken as error:
+                ends.append(self._broken(held.claim, error))
+            except _DATABASE_ERRORS as error:
+                return [*ends, *(self._given_back(held.claim, error) for held in going)]
+            else:
+                rest.append(held)
         if ends and not await settle_first(ends):
             return ends + [self._result(held.claim, _NOT_BEGUN, None) for held in rest]
         return await self._call_batch(rest, messages) if rest else []
+
+    async def _give_way(self) -> None:
+        """Let the loop hear what came, where batches were rendered for long; whoever resumes first goes first."""
+        while time.monotonic() - (seen := self._heard_at) >= TURN_S:
+            await asyncio.sleep(0)
+            if self._heard_at == seen:  # nobody had this turn yet
+                self._heard_at = time.monotonic()
+                return
 
     def _broken(self, claim: Claim, error: TemplateBroken) -> Result:
         observe.log().error("template_broken", notification=str(claim.id), kind=claim.kind, error=str(error))
@@ -216,12 +217,6 @@ class Deliverer:
         assert claim.recipient is not None
         values = template_values(claim.user_id, claim.data())
         return render(template, values, to=claim.recipient, kind=claim.kind, dated=claim.entered_at)
-
-    async def _look_up_all(self, batch: Sequence[Held]) -> None:
-        """See that the templates of these are known, as far as they exist."""
-        for template_hash in {held.claim.template_hash for held in batch} - self._known.keys():
-            with contextlib.suppress(TemplateBroken):  # the mail will find it, too
-                await self._look_up(template_hash)
 
     async def _look_up(self, template_hash: str) -> Template:
         """Fetch a template of another build; one asks, and the others that need it wait."""

@@ -57,11 +57,6 @@ class Line:
             self.writer.write(piece)
             await self.writer.drain()
 
-    async def heard(self) -> None:
-        """Give the client, which is in this loop, some turns to read."""
-        for _ in range(5):
-            await asyncio.sleep(0)
-
     async def gone(self) -> None:
         """Wait for the client to hang up."""
         while await self.reader.read(65_536):
@@ -463,7 +458,7 @@ async def test_a_body_that_says_nothing_of_its_length_and_is_cut_off_is_not_whol
     async def script(line: Line) -> None:
         await line.request()
         await line.say(b'HTTP/1.1 200 OK\r\n\r\n{"id":"m"}')
-        await line.heard()
+        await _all_heard()
         line.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     async with serving(script) as server, a_provider(server.url) as provider:

@@ -17,7 +17,7 @@ from notifier.proof.bench.filling import fill_owed
 from notifier.proof.bench.own.ready import AtOnce, Unrendered
 from notifier.proof.bench.peers.talk import Count
 from notifier.store import deliveries
-from notifier.worker import loop
+from notifier.worker import deliver, loop
 from notifier.worker.loop import Worker
 from providers.base import Accepted, Family, HandOver, Message, Outcome, Traits, Written
 from tests.support.bench import Bench, a_bench
@@ -149,8 +149,11 @@ class Timed(AtOnce):
         return await super().send_batch(*arguments, **named)
 
 
-async def test_between_two_batches_the_loop_hears_what_came(database_url: str, tmp_path: Path) -> None:
-    """Rendering a hundred mails takes ten milliseconds, and a claim brings ten such batches."""
+async def test_between_two_batches_the_loop_hears_what_came(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rendering a hundred mails takes ten milliseconds, and a claim brings ten such batches; these take no time."""
+    monkeypatch.setattr(deliver, "TURN_S", 0.0)
     async with a_bench(database_url, tmp_path, worker_concurrency=40, batch_max=2) as made:
         async with made.rig.database.connection() as conn:
             await fill_owed(conn, 20)
