@@ -31,12 +31,11 @@ async def side_door(host: str, port: int) -> AsyncIterator[str]:
     try:
         site = web.TCPSite(runner, host, port)
         await site.start()
-        yield base_url(runner)
+        yield base_url(*runner.addresses[0][:2])
     finally:
         await runner.cleanup()
 
 
-def base_url(runner: web.AppRunner) -> str:
-    """Where a started runner listens."""
-    host, port = runner.addresses[0][:2]
-    return f"http://[{host}]:{port}" if ":" in str(host) else f"http://{host}:{port}"
+def base_url(host: str, port: int) -> str:
+    """Where a server listens."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from aiohttp import web
 
 from notifier import observe, side_door
 from notifier.domain.errors import SettingsError
-from notifier.http import dev, docs, events, health, invariants, login, notifications, openapi, switches, users
+from notifier.http import dev, docs, events, health, invariants, lane, login, notifications, openapi, switches, users
 from notifier.http.auth import DatabaseClock, Keys, WebhookDoor
 from notifier.http.bodies import BATCH_MAX_BYTES
 from notifier.http.context import CONTEXT, Context
@@ -86,14 +87,22 @@ async def serve(settings: Settings, *, stop: asyncio.Event, ready: Callable[[str
         raise SettingsError('NOTIFIER_API_KEYS is not set: give keys and scopes, e.g. {"k1": ["events", "read"]}')
     async with open_runtime(settings, "api") as runtime:
         ingest = Ingest(runtime.database, runtime.journeys, runtime.wakeup, pool_size=settings.pool_size)
-        runner = web.AppRunner(build_app(runtime, ingest), access_log=None, shutdown_timeout=SHUTDOWN_S)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, settings.host, settings.api_port, backlog=1024).start()
-            async with background(ingest.run()):
-                url = side_door.base_url(runner)
-                ready(url, f"{url}/metrics", None, runtime.process_id)
-                await stop.wait()
-                await runner.cleanup()  # requests in hand are answered while the ingest still runs
-        finally:
-            await runner.cleanup()
+        app = build_app(runtime, ingest)
+        # Requests in hand are answered while the ingest still runs.
+        async with background(ingest.run()), listen(app, settings.host, settings.api_port) as (host, port):
+            url = side_door.base_url(host, port)
+            ready(url, f"{url}/metrics", None, runtime.process_id)
+            await stop.wait()
+
+
+@asynccontextmanager
+async def listen(app: web.Application, host: str, port: int) -> AsyncIterator[tuple[str, int]]:
+    """Serve the app for the length of the block; gives host and port."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
+    await runner.setup()
+    try:
+        context = app[CONTEXT]
+        async with lane.listen(runner, context.keys, context.ingest, host, port, SHUTDOWN_S) as where:
+            yield where
+    finally:
+        await runner.cleanup()

@@ -41,7 +41,11 @@ class Keys:
 
     def require(self, request: web.Request, *any_of: Scope) -> Actor:
         """Give the actor, or raise 401 without a valid key, 403 without one of the scopes."""
-        kind, _, key = request.headers.get("Authorization", "").partition(" ")
+        return self.check(request.headers.get("Authorization", ""), *any_of)
+
+    def check(self, authorization: str, *any_of: Scope) -> Actor:
+        """Do the same with the header's value."""
+        kind, _, key = authorization.partition(" ")
         key = key.strip()
         offered = _digest(key)
         actor = None

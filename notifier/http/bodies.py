@@ -52,7 +52,7 @@ def answer(document: Any, *, status: int = 200, headers: dict[str, str] | None =
 
 def answer_written(body: bytes, *, status: int, headers: dict[str, str] | None = None) -> web.Response:
     """Give JSON that is written already."""
-    return web.Response(status=status, body=body, headers={**_HEADERS, **headers} if headers else _HEADERS)
+    return web.Response(status=status, body=body, headers={**JSON_HEADERS, **headers} if headers else JSON_HEADERS)
 
 
-_HEADERS = CIMultiDict({"Content-Type": "application/json", "Cache-Control": "no-store"})
+JSON_HEADERS = CIMultiDict({"Content-Type": "application/json", "Cache-Control": "no-store"})

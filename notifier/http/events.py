@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from aiohttp import web
+from multidict import CIMultiDict
 
 from notifier import observe
 from notifier.domain.errors import Busy
 from notifier.domain.event import Event
-from notifier.http.bodies import BATCH_MAX_BYTES, EVENT_MAX_BYTES, answer, answer_written, read_body
+from notifier.http.bodies import BATCH_MAX_BYTES, EVENT_MAX_BYTES, JSON_HEADERS, answer_written, read_body
 from notifier.http.context import CONTEXT
 from notifier.http.problems import Problem, problem_of
 from notifier.http.schemas import parse_event, parse_json, pointer
@@ -28,6 +29,7 @@ BATCH_BUDGET_S = 20.0
 CHECKED_AT_ONCE = 25  # events of a batch: so long nothing else is answered
 NDJSON = "application/x-ndjson"
 REPLAYED = {"Idempotent-Replayed": "true"}
+_REPLAYED = CIMultiDict({**JSON_HEADERS, **REPLAYED})
 
 
 async def post_event(request: web.Request) -> web.Response:
@@ -35,14 +37,23 @@ async def post_event(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     context.keys.require(request, "events")
     raw = await read_body(request, EVENT_MAX_BYTES)
-    event = parse_event(parse_json(raw), _header_id(request))
-    accepted = await context.ingest.accept(event)
+    event = read_event(raw, request.headers.get("Idempotency-Key"))
+    status, headers, body = told(await context.ingest.accept(event))
+    return web.Response(status=status, body=body, headers=headers)
+
+
+def read_event(raw: bytes, header: str | None) -> Event:
+    """Read the event of a request; `header`: its Idempotency-Key. Raises a Problem that says what is wrong."""
+    return parse_event(parse_json(raw), _header_id(header))
+
+
+def told(accepted: Accepted) -> tuple[int, Mapping[str, str], bytes]:
+    """Give status, headers and body of the answer."""
     status, body = _told(accepted)
-    return answer(body, status=status, headers=REPLAYED if accepted.replayed else None)
+    return status, _REPLAYED if accepted.replayed else JSON_HEADERS, to_json(body)
 
 
-def _header_id(request: web.Request) -> str | None:
-    value = request.headers.get("Idempotency-Key")
+def _header_id(value: str | None) -> str | None:
     if value is None:
         return None
     value = value.strip()

@@ -77,14 +77,14 @@ class Problem(Exception):
             document["errors"] = [{"pointer": pointer, "detail": detail} for pointer, detail in self.errors]
         return document
 
+    def told(self) -> tuple[int, Mapping[str, str], bytes]:
+        """Give status, headers and body of the answer."""
+        return self.status, {"Content-Type": MEDIA_TYPE, **self.headers}, to_json(self.body())
+
     def response(self) -> web.Response:
         """The answer."""
-        return web.Response(
-            status=self.status,
-            body=to_json(self.body()),
-            content_type=MEDIA_TYPE,
-            headers=dict(self.headers),
-        )
+        status, headers, body = self.told()
+        return web.Response(status=status, body=body, headers=headers)
 
 
 def problem_of(error: BaseException) -> Problem:
@@ -136,10 +136,16 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
         body = {"type": "about:blank", "title": error.reason, "status": error.status, "detail": error.reason}
         return web.Response(status=error.status, body=to_json(body), content_type=MEDIA_TYPE)
     except Exception as error:  # noqa: BLE001 - the one place where requests' errors end
-        problem = problem_of(error)
-        if problem.slug == "internal":
-            observe.log().error("request_failed", route=_route(request), exc_info=error)
-        return problem.response()
+        status, headers, told = problem_told(error, _route(request))
+        return web.Response(status=status, body=told, headers=headers)
+
+
+def problem_told(error: Exception, route: str) -> tuple[int, Mapping[str, str], bytes]:
+    """Give the answer to a request that ended in an error; what is our mistake goes into the log."""
+    problem = problem_of(error)
+    if problem.slug == "internal":
+        observe.log().error("request_failed", route=route, exc_info=error)
+    return problem.told()
 
 
 def _route(request: web.Request) -> str:
