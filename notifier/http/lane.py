@@ -32,7 +32,7 @@ _ODD = {b"connection", b"content-encoding", b"expect", b"transfer-encoding", b"u
 REQUEST_MAX = 65_536  # bytes of a request, and of what comes before it is answered
 HEAD_MAX = 8_190  # bytes; as much as aiohttp lets one header have
 KEPT_S = 3_630.0  # so long an idle connection is kept: aiohttp's own number, so that a proxy hangs up first
-_SWEEP_S = 60.0
+SWEEP_S = 60.0  # so often those are looked for
 
 
 @dataclass(slots=True, eq=False)
@@ -67,7 +67,7 @@ class Lanes:
     async def sweep(self) -> None:
         """Close connections that nobody used for long, for ever."""
         while True:
-            await asyncio.sleep(_SWEEP_S)
+            await asyncio.sleep(SWEEP_S)
             for lane in list(self._open):
                 lane.close_if_unused()
 

@@ -20,7 +20,7 @@ async def test_every_route_is_described_and_nothing_else(database_url: str) -> N
         async with running_api(database_url, clock=clock) as api:
             document = (await api.get("/openapi.json", key=None)).body
             described = {(method, path) for path, item in document["paths"].items() for method in item}
-            assert described == served(api.client.server.app)
+            assert described == served(api.app)
     assert {(operation.method, operation.path) for operation in OPERATIONS} == described
 
 

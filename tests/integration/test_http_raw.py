@@ -20,7 +20,7 @@ def _as_in_a_process() -> None:
 
 
 async def talk(api: Api, raw: bytes, *, hang_up: bool = False) -> bytes:
-    reader, writer = await asyncio.open_connection(api.client.host, api.client.port)
+    reader, writer = await asyncio.open_connection(*api.at)
     try:
         writer.write(raw)
         await writer.drain()

@@ -51,9 +51,7 @@ async def lived_in(api: Api) -> Api:
 
 
 def api_judge(api: Api) -> Judge:
-    app = api.client.app
-    assert app is not None
-    return app[JUDGE]
+    return api.app[JUDGE]
 
 
 LOST = "DELETE FROM scheduled_sends WHERE id = (SELECT id FROM scheduled_sends LIMIT 1)"

@@ -13,12 +13,12 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp import ClientSession, DummyCookieJar, web
 from yarl import URL
 
 from notifier.clock import boot_clock
 from notifier.domain.notification import Settlement, State
-from notifier.http.app import build_app
+from notifier.http.app import build_app, listen
 from notifier.ingest import Ingest
 from notifier.runtime import Runtime, background, open_runtime, way_out
 from notifier.settings import Settings
@@ -56,16 +56,24 @@ class Answer:
 
 @dataclass
 class Api:
-    client: TestClient[Any, Any]
+    url: URL
+    session: ClientSession
+    app: web.Application
     runtime: Runtime
     conn: asyncpg.Connection
     worker: str = "worker-1"
 
+    @property
+    def at(self) -> tuple[str, int]:
+        """Host and port."""
+        assert self.url.host and self.url.port
+        return self.url.host, self.url.port
+
     async def ask(self, method: str, path: str, *, key: str | None = "k-all", **options: Any) -> Answer:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         headers |= options.pop("headers", {})
-        url = URL(path, encoded=True)
-        async with self.client.request(method, url, headers=headers, **options) as answer:
+        url = self.url.join(URL(path, encoded=True))
+        async with self.session.request(method, url, headers=headers, **options) as answer:
             body: Any = await answer.read()
             if answer.content_type.endswith("json"):
                 body = await answer.json(content_type=None)
@@ -173,9 +181,13 @@ async def running_api(database_url: str, **settings: Any) -> AsyncIterator[Api]:
     try:
         async with open_runtime(options, "api") as runtime:
             ingest = Ingest(runtime.database, runtime.journeys, runtime.wakeup, pool_size=options.pool_size)
-            server = TestServer(build_app(runtime, ingest))
-            async with TestClient(server) as client, background(ingest.run()):
-                yield Api(client, runtime, conn)
+            app = build_app(runtime, ingest)
+            async with (
+                background(ingest.run()),
+                listen(app, "127.0.0.1", 0) as (host, port),
+                ClientSession(cookie_jar=DummyCookieJar()) as session,
+            ):
+                yield Api(URL.build(scheme="http", host=host, port=port), session, app, runtime, conn)
     finally:
         await conn.close()
 

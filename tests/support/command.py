@@ -84,9 +84,8 @@ async def in_front_of(
         if (answer := await before(request)) is not None:
             return answer
         headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
-        async with api.client.request(
-            request.method, request.rel_url, headers=headers, data=await request.read()
-        ) as told:
+        url = api.url.join(request.rel_url)
+        async with api.session.request(request.method, url, headers=headers, data=await request.read()) as told:
             kept = {name: told.headers[name] for name in ("ETag", "Content-Type") if name in told.headers}
             return web.Response(status=told.status, body=await told.read(), headers=kept)
 
@@ -102,4 +101,4 @@ def beside(api: Api, folder: Path, **settings: str) -> Command:
 
 
 def url_of(api: Api) -> str:
-    return str(api.client.make_url("/")).rstrip("/")
+    return str(api.url).rstrip("/")
