@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from notifier.http.bodies import EVENT_MAX_BYTES, answer, read_body
 from notifier.http.context import CONTEXT
-from notifier.http.schemas import parse_json, validate
+from notifier.http.json_body import parse_json
+from notifier.http.schemas import validate
 from notifier.store import installation
 
 ADVANCE_MAX_S = 315_360_000  # ten years

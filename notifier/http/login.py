@@ -8,7 +8,8 @@ from notifier.domain.errors import Invalid
 from notifier.http.bodies import EVENT_MAX_BYTES, answer, read_body
 from notifier.http.context import CONTEXT
 from notifier.http.events import REPLAYED
-from notifier.http.schemas import parse_json, parse_login
+from notifier.http.json_body import parse_json
+from notifier.http.schemas import parse_login
 
 
 async def post_login(request: web.Request) -> web.Response:

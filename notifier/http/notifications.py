@@ -12,9 +12,10 @@ from notifier.domain.notification import State
 from notifier.domain.switch import check_known
 from notifier.http.bodies import EVENT_MAX_BYTES, answer, read_body
 from notifier.http.context import CONTEXT, Context
+from notifier.http.json_body import parse_json
 from notifier.http.problems import Problem
 from notifier.http.queries import LIMIT, Limit, Query, if_match, notification_id, parse_query
-from notifier.http.schemas import Line, UserId, check_storable, parse_json, validate
+from notifier.http.schemas import Line, UserId, check_storable, validate
 from notifier.http.shapes import notification_documents, now_header
 from notifier.operate import Act, Outcome
 from notifier.store import notifications

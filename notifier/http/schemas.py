@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import zoneinfo
@@ -143,42 +142,6 @@ class LoginIn(BaseModel):
     type: Literal["user.logged_in"]
     timestamp: Moment | None = None
     data: LoginData
-
-
-class _NotJson(ValueError):
-    """What Python's reader takes and JSON does not allow."""
-
-
-def parse_json(raw: bytes) -> Any:
-    """Read a body; a Problem (400) when it is not JSON."""
-    try:
-        text = raw.decode("utf-8")
-        if text.startswith("\ufeff"):
-            raise _NotJson("it begins with a BOM")
-        return _JSON.decode(text)
-    except (json.JSONDecodeError, _NotJson) as error:
-        detail = f"the body is not JSON: {error}"
-    except UnicodeDecodeError:
-        detail = "the body is not JSON in UTF-8"
-    except RecursionError:
-        detail = "the body is nested too deep"
-    except ValueError:  # Python's limit of 4300 digits
-        detail = "the body holds a number that is too long"
-    raise Problem("not-json", detail)
-
-
-def _no_constant(name: str) -> None:
-    raise _NotJson(f"there is no {name} in it")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise _NotJson("a name stands twice in one object")
-    return found
-
-
-_JSON = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_unique)
 
 
 def check_storable(document: Any) -> None:

@@ -12,9 +12,10 @@ import providers
 from notifier.domain.switch import check_name, check_target
 from notifier.http.bodies import EVENT_MAX_BYTES, answer, read_body
 from notifier.http.context import CONTEXT
+from notifier.http.json_body import parse_json
 from notifier.http.problems import Problem
 from notifier.http.queries import LIMIT, Limit, Query, Whole, parse_query
-from notifier.http.schemas import Line, check_storable, parse_json, validate
+from notifier.http.schemas import Line, check_storable, validate
 from notifier.http.shapes import audit_document, now_header, switch_document
 from notifier.store import audit, switches
 from notifier.store.database import Connection

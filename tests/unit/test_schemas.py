@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from email_validator import EmailNotValidError, validate_email
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from notifier.domain.event import API, LOGIN_WEBHOOK, Event, Profile, canonical
+from notifier.http.json_body import _read_slowly, parse_json
 from notifier.http.problems import Problem
 from notifier.http.schemas import (
     DEPTH_MAX,
@@ -21,7 +22,6 @@ from notifier.http.schemas import (
     _unstorable,
     check_storable,
     parse_event,
-    parse_json,
     parse_login,
 )
 
@@ -120,6 +120,39 @@ def test_json_is_read(raw: bytes, value: Any) -> None:
 def test_any_bytes_are_a_document_or_400(raw: bytes) -> None:
     with contextlib.suppress(Problem):
         parse_json(raw)
+
+
+_numbers = st.from_regex(r"-?(0|[1-9][0-9]{0,24})(\.[0-9]{1,22})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
+_strings = st.text(max_size=4).map(json.dumps) | st.text(max_size=4).map(
+    lambda text: json.dumps(text, ensure_ascii=False)
+)
+_names = st.sampled_from(['"a"', '"b"', '"\\u0061"', '""'])
+_written = st.recursive(
+    _numbers | _strings | st.sampled_from(["true", "null", "NaN", "-Infinity"]),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda items: f"[{' , '.join(items)}]")
+        | st.lists(st.tuples(_names, inner), max_size=3).map(
+            lambda items: "{" + ",".join(f"{name}:{value}" for name, value in items) + "}"
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(_written)
+@example('{"a":{"b":"\x7f"},"a":1}')
+@example("18446744073709551616")
+@example("-9223372036854775809")
+@example('{"a":1,"a":"\\u0022\\u0022"}')
+@example("[9999999999999999999,1e400]")
+def test_the_fast_reader_gives_what_the_slow_one_does(text: str) -> None:
+    def read(reader: Callable[[bytes], Any]) -> str:
+        try:
+            return repr(reader(text.encode("utf-8", "surrogatepass")))
+        except Problem as problem:
+            return problem.detail
+
+    assert read(parse_json) == read(_read_slowly)
 
 
 # ---------------------------------------------------------------------------------------------- an event
