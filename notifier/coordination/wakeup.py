@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Any
+
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from notifier import observe
 from notifier.coordination.client import PREFIX, RedisClient, close_quietly, connect
@@ -21,6 +24,8 @@ class Wakeup:
     def __init__(self, client: RedisClient, url: str | None) -> None:
         self._client = client
         self._url = url
+        self._line: Any = None  # a connection that nothing else is said on
+        self._words: Any = None
         self._pending: asyncio.Task[None] | None = None
         self._again = False
 
@@ -36,10 +41,24 @@ class Wakeup:
     async def _publish(self) -> None:
         while True:
             self._again = False
-            await self._client.ask("nudge", lambda redis: redis.publish(CHANNEL, "1"))
+            await self._client.ask("nudge", self._say)
             await asyncio.sleep(COALESCE_S)
             if not self._again:
                 return
+
+    async def _say(self, redis: Any) -> Any:
+        """Publish, at half the price: a hundred times a second, a connection's way out of the pool and back counts."""
+        if self._line is None:
+            self._line = await redis.connection_pool.get_connection()
+            self._words = self._line.pack_command("PUBLISH", CHANNEL, "1")
+        try:
+            return await self._exchange()
+        except RedisConnectionError:  # it may have died unnoticed since the last one; it opens itself anew
+            return await self._exchange()
+
+    async def _exchange(self) -> Any:
+        await self._line.send_packed_command(self._words, check_health=False)
+        return await self._line.read_response()
 
     async def flush(self) -> None:
         """Wait until what was nudged is out, or given up; for the end of a process."""

@@ -20,8 +20,9 @@ class _NotJson(ValueError):
 def parse_json(raw: bytes) -> Any:
     """Read a body; a Problem (400) when it is not JSON.
 
-    The fast reader takes the last of two fields of one name, which we refuse. Where there are no escapes, it would write
-    as many quotes as came in if and only if it dropped none. Whatever is not so simple, or wrong, is read slowly.
+    The fast reader takes the last of two fields of one name, which we refuse. Without escapes there are as many quotes
+    in what came as in what it would write, if and only if it dropped none. What is not so simple, or wrong, is read
+    slowly.
     """
     if b"\\" not in raw and _LONG_NUMBER.search(raw) is None:
         try:

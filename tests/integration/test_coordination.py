@@ -222,6 +222,19 @@ async def test_many_nudges_are_few_messages_and_the_last_one_counts(
         assert heard[-1] >= last, "work that came last is told of as well"
 
 
+async def test_a_nudge_is_heard_although_the_connection_of_the_last_one_is_gone(
+    redis_url: str, client: RedisClient, redis: Any
+) -> None:
+    async with listening(redis_url) as heard:
+        wakeup = Wakeup(client, redis_url)
+        for number in (2, 3):
+            wakeup.nudge()
+            await wakeup.flush()
+            await until(lambda number=number: len(heard) == number, "it is heard", deadline_s=5)
+            await redis.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        assert client.is_well
+
+
 async def test_without_redis_a_nudge_is_nothing(client: RedisClient) -> None:
     async with a_client(None) as none:
         wakeup = Wakeup(none, None)

@@ -6,10 +6,9 @@ import asyncio
 import gzip
 import itertools
 import json
-import socket
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from types import SimpleNamespace
@@ -22,7 +21,9 @@ from notifier.http import app as http_app
 from notifier.http import lane
 from notifier.http.app import build_app, listen
 from notifier.http.context import CONTEXT
-from notifier.http.lane import HEAD_MAX, REQUEST_MAX, Lane, Lanes
+from notifier.http.lane import HEAD_MAX, KEPT_S, REQUEST_MAX, Lane, Lanes
+from notifier.ingest import Ingest
+from notifier.runtime import background
 from tests.support.api import Api, running_api
 from tests.support.poll import eventually_in_loop
 
@@ -169,6 +170,25 @@ async def test_what_is_not_plain_is_aiohttps_and_served_all_the_same(api: Api) -
                 assert (status, by_aiohttp(headers)) == (202, True), form
 
 
+async def test_what_is_no_http_is_refused_by_aiohttp(api: Api) -> None:
+    for raw in (SENT + b"Content-Length: -1\r\n\r\n", SENT + b"bad header\r\n\r\n", SENT + b"A: \x00\r\n\r\n"):
+        async with line_to(*api.at) as line:
+            line.say(raw)
+            async with asyncio.timeout(10):
+                assert (await line.reader.read()).startswith(b"HTTP/1.0 400 ")
+
+
+async def test_no_request_borrows_the_key_of_the_one_before_it(api: Api, line: Line) -> None:
+    keyed, keyless = event(), event()
+    line.say(request(keyed) + request(keyless, head=b"POST /v1/events HTTP/1.1\r\nHost: x\r\n"))
+    assert [(await line.hear())[0], (await line.hear())[0]] == [202, 401]
+    assert await stored(api) == 1
+    async with line_to(*api.at) as other:
+        assert (await other.ask(request(event())))[0] == 202
+        assert (await other.ask(request(event(), head=b"POST /v1/events HTTP/1.1\r\nHost: x\r\n")))[0] == 401
+    assert await stored(api) == 2
+
+
 async def test_who_waits_to_be_asked_for_the_body_is_asked(api: Api, line: Line) -> None:
     body = event()
     line.say(SENT + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body))
@@ -234,22 +254,6 @@ async def test_what_comes_before_the_answer_waits_for_it(api: Api, line: Line) -
     assert [body["event"]["id"] for _, _, body in told] == [json.loads(body)["id"] for body in (first, second)]
     assert not any(by_aiohttp(headers) for _, headers, _ in told)
     assert (await line.ask(request(event())))[0] == 202
-
-
-async def test_whoever_does_not_wait_for_the_answer_is_read_no_further(api: Api, line: Line) -> None:
-    first, more = event(), [event(attributes={"x": "y" * 60_000}) for _ in range(130)]
-    async with locked(api, json.loads(first)["user"]["id"]):
-        line.say(request(first))
-        await under_way(api)
-        line.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
-        for body in more:
-            line.say(request(body))
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.3):  # eight megabytes: the sockets take some, and we what was just read
-                await line.writer.drain()
-    told = [await line.hear() for _ in (first, *more)]
-    assert [body["event"]["id"] for _, _, body in told] == [json.loads(body)["id"] for body in (first, *more)]
-    assert await stored(api) == 131
 
 
 BAD = {
@@ -343,7 +347,10 @@ async def second_door(api: Api) -> AsyncIterator[tuple[tuple[str, int], asyncio.
     await serving
 
 
-async def test_at_the_end_what_was_asked_is_answered_and_what_is_idle_is_closed(api: Api) -> None:
+async def test_at_the_end_what_was_asked_is_answered_and_what_is_idle_is_closed(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_app, "SHUTDOWN_S", 60)  # nothing here takes so long
     body = event()
     async with second_door(api) as (at, stop, ended), line_to(*at) as idle, line_to(*at) as begun, line_to(*at) as busy:
         assert (await idle.ask(request(event())))[0] == 202
@@ -407,12 +414,16 @@ class Wire(asyncio.Transport):
         super().__init__()
         self.done: list[str] = []
         self.protocol: asyncio.BaseProtocol | None = None
+        self.is_gone = False
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self.protocol = protocol
 
     def is_closing(self) -> bool:
-        return False
+        return self.is_gone
+
+    def close(self) -> None:
+        self.done.append("close")
 
     def pause_reading(self) -> None:
         self.done.append("pause")
@@ -464,6 +475,68 @@ def test_a_full_connection_is_handed_over_as_full_and_read_on() -> None:
     assert wire.protocol is other
     assert other.heard == ["made", "full", b"GET / HTTP/1.1\r\n\r\n"]
     assert wire.done == ["pause", "resume"]
+
+
+@asynccontextmanager
+async def waiting(api: Api) -> AsyncIterator[tuple[Lane, Wire, Other, Callable[[], AbstractAsyncContextManager[None]]]]:
+    """A lane with an event in hand, and what makes the ingest begin with it."""
+    runtime = api.runtime
+    ingest = Ingest(runtime.database, runtime.journeys, runtime.wakeup, pool_size=runtime.settings.pool_size)
+    wire, other = Wire(), Other()
+    opened = Lane(Lanes(api.app[CONTEXT].keys, ingest, lambda: other))
+    opened.connection_made(wire)
+    opened.data_received(request(event()))
+    yield opened, wire, other, lambda: background(ingest.run())
+
+
+async def come(wire: Wire, what: str) -> None:
+    async def has_come() -> bool:
+        return what in wire.done
+
+    await eventually_in_loop(has_come)
+
+
+async def test_whoever_does_not_wait_for_the_answer_is_read_no_further(api: Api) -> None:
+    async with waiting(api) as (opened, wire, other, begin):
+        more = request(event(attributes={"x": "y" * REQUEST_MAX}))
+        opened.data_received(more[:REQUEST_MAX])
+        assert wire.done == []
+        opened.data_received(more[REQUEST_MAX:])
+        assert wire.done == ["pause"]
+        async with begin():
+            await come(wire, "resume")
+        assert wire.done == ["pause", "HTTP/1.1 202", "resume"]
+        assert other.heard == ["made", more]
+
+
+async def test_nothing_is_written_to_who_is_gone(api: Api) -> None:
+    async with waiting(api) as (opened, wire, other, begin):
+        opened.data_received(b"GET / HTTP/1.1\r\n\r\n")
+        wire.is_gone = True
+        async with begin():
+            await eventually_in_loop(lambda: stored(api))
+        assert wire.done == []
+        assert other.heard == []
+
+
+async def test_an_answer_counts_as_use(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with waiting(api) as (opened, wire, _, begin):
+        now = time.monotonic()
+
+        def later(seconds: float) -> None:
+            monkeypatch.setattr(lane, "time", SimpleNamespace(time=time.time, monotonic=lambda: now + seconds))
+
+        later(KEPT_S + 1)
+        opened.close_if_unused()
+        assert wire.done == []  # somebody waits
+        async with begin():
+            await come(wire, "HTTP/1.1 202")
+        later(2 * KEPT_S)
+        opened.close_if_unused()
+        assert wire.done == ["HTTP/1.1 202"]
+        later(2 * KEPT_S + 2)
+        opened.close_if_unused()
+        assert wire.done == ["HTTP/1.1 202", "close"]
 
 
 async def test_only_what_is_not_handed_over_is_waited_for(api: Api) -> None:
