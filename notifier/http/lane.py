@@ -21,6 +21,7 @@ from typing import cast
 import httptools
 from aiohttp import web
 
+from notifier import observe
 from notifier.http.auth import Keys
 from notifier.http.events import read_event, told
 from notifier.http.problems import problem_told
@@ -30,6 +31,7 @@ _LINE = b"POST /v1/events HTTP/1.1\r\n"
 _READ = {b"authorization", b"idempotency-key"}
 _ODD = {b"connection", b"content-encoding", b"expect", b"transfer-encoding", b"upgrade"}
 REQUEST_MAX = 65_536  # bytes of a request, and of what comes before it is answered
+_DIGITS_MAX = len(str(REQUEST_MAX))
 HEAD_MAX = 8_190  # bytes; as much as aiohttp lets one header have
 KEPT_S = 3_630.0  # so long an idle connection is kept: aiohttp's own number, so that a proxy hangs up first
 SWEEP_S = 60.0  # so often those are looked for
@@ -129,6 +131,8 @@ class Lane(asyncio.Protocol):
         """Begin."""
         self._transport = cast(asyncio.Transport, transport)
         self._lanes.add(self)
+        if self._lanes.is_closing:
+            self.close()
         if (sock := transport.get_extra_info("socket")) is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
@@ -190,6 +194,8 @@ class Lane(asyncio.Protocol):
         if name in _READ:
             self._is_odd = self._is_odd or name in self._headers
             self._headers[name] = value.decode("utf-8", "surrogateescape")
+        elif name == b"content-length":
+            self._is_odd = self._is_odd or len(value) > _DIGITS_MAX  # aiohttp's to refuse, before there is a body
         elif name in _ODD and not (name == b"connection" and value.lower() == b"keep-alive"):
             self._is_odd = True
 
@@ -217,17 +223,30 @@ class Lane(asyncio.Protocol):
         """Answer what was asked, and go on with what came meanwhile."""
         if self._transport.is_closing():
             return
-        if isinstance(outcome, Exception):
-            self._answer(*problem_told(outcome, "POST /v1/events"))
-        else:
-            self._answer(*told(outcome))
-        self._is_answering = False
+        try:
+            if isinstance(outcome, Exception):
+                self._answer(*problem_told(outcome, "POST /v1/events"))
+            else:
+                self._answer(*told(outcome))
+        except Exception as error:  # noqa: BLE001 - whoever cannot be answered must not keep others from hearing
+            observe.log().error("answer_failed", exc_info=error)
+            self._transport.abort()
+            return
         self._used_at = time.monotonic()
         if self._lanes.is_closing:
             self._transport.close()
         elif self._early:
-            early, self._early = self._early, b""
-            self._read_or_not()
+            asyncio.get_running_loop().call_soon(self._go_on)  # not from among those who are being told
+        else:
+            self._is_answering = False
+
+    def _go_on(self) -> None:
+        early, self._early = self._early, b""
+        self._is_answering = False
+        self._read_or_not()
+        if self._lanes.is_closing:
+            self._transport.close()
+        else:
             self.data_received(early)
 
     def _answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
@@ -240,7 +259,6 @@ class Lane(asyncio.Protocol):
     def _hand_over(self) -> None:
         """Let aiohttp have the connection, and all of what was read and not answered."""
         raw, transport, other = self._raw, self._transport, self._lanes.others()
-        self._begin()
         self._parser = None
         transport.set_protocol(other)
         other.connection_made(transport)

@@ -8,7 +8,7 @@ import itertools
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from types import SimpleNamespace
@@ -21,8 +21,9 @@ from notifier.http import app as http_app
 from notifier.http import lane
 from notifier.http.app import build_app, listen
 from notifier.http.context import CONTEXT
+from notifier.http.events import told
 from notifier.http.lane import HEAD_MAX, KEPT_S, REQUEST_MAX, Lane, Lanes
-from notifier.ingest import Ingest
+from notifier.ingest import Accepted, Ingest
 from notifier.runtime import background
 from tests.support.api import Api, running_api
 from tests.support.poll import eventually_in_loop
@@ -155,16 +156,16 @@ ODD = {
 
 
 async def test_what_is_not_plain_is_aiohttps_and_served_all_the_same(api: Api) -> None:
-    for number, (form, odd) in enumerate(ODD.items(), 1):
+    for form, odd in ODD.items():
+        before = await stored(api)
         async with line_to(*api.at) as line:
             status, headers, _ = await line.ask(request(event()))
             assert (status, by_aiohttp(headers)) == (202, False)
             status, headers, _ = await line.ask(odd(event()))
             assert (status, by_aiohttp(headers)) == (202, True), form
-            assert await stored(api) == 3 * number - 1
+            assert await stored(api) == before + 2
             if form in ("asks to close", "HTTP/1.0"):
                 assert await line.is_over()
-                await api.event("user.signed_up", f"u_{form.replace(' ', '_')}")
             else:  # and so is what comes later on this connection
                 status, headers, _ = await line.ask(request(event()))
                 assert (status, by_aiohttp(headers)) == (202, True), form
@@ -187,6 +188,11 @@ async def test_no_request_borrows_the_key_of_the_one_before_it(api: Api, line: L
         assert (await other.ask(request(event())))[0] == 202
         assert (await other.ask(request(event(), head=b"POST /v1/events HTTP/1.1\r\nHost: x\r\n")))[0] == 401
     assert await stored(api) == 2
+
+
+async def test_what_is_announced_as_too_large_is_refused_before_it_is_sent(api: Api, line: Line) -> None:
+    line.say(SENT + b"Content-Length: 1000000\r\n\r\n")
+    assert (await line.hear())[0] == 413
 
 
 async def test_who_waits_to_be_asked_for_the_body_is_asked(api: Api, line: Line) -> None:
@@ -318,6 +324,27 @@ async def test_our_own_mistake_is_a_problem_and_in_the_log(
     assert (await line.ask(request(event())))[0] == 202
 
 
+async def test_an_answer_that_cannot_be_given_keeps_nobody_from_theirs(
+    api: Api, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = event()
+    bad = json.loads(first)["id"]
+
+    def tell(accepted: Accepted) -> Any:
+        if accepted.answer["event"]["id"] == bad:
+            raise RuntimeError("no words for it")
+        return told(accepted)
+
+    monkeypatch.setattr(lane, "told", tell)
+    async with AsyncExitStack() as stack:
+        lines = [await stack.enter_async_context(line_to(*api.at)) for _ in range(10)]
+        for one, body in zip(lines, [first] + [event() for _ in lines[1:]], strict=True):
+            one.say(request(body))
+        assert await lines[0].is_over()
+        assert [(await one.hear())[0] for one in lines[1:]] == [202] * 9
+    assert "answer_failed" in "".join(capsys.readouterr())
+
+
 async def test_an_event_is_stored_although_its_sender_hangs_up(api: Api) -> None:
     body = event()
     async with locked(api, json.loads(body)["user"]["id"]), line_to(*api.at) as line:
@@ -415,6 +442,7 @@ class Wire(asyncio.Transport):
         self.done: list[str] = []
         self.protocol: asyncio.BaseProtocol | None = None
         self.is_gone = False
+        self.then: Callable[[], object] | None = None  # what happens right after something was written
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self.protocol = protocol
@@ -433,6 +461,8 @@ class Wire(asyncio.Transport):
 
     def write(self, data: Any) -> None:
         self.done.append(bytes(data[:12]).decode())
+        if self.then is not None:
+            asyncio.get_running_loop().call_soon(self.then)
 
 
 class Other(asyncio.Protocol):
@@ -477,16 +507,20 @@ def test_a_full_connection_is_handed_over_as_full_and_read_on() -> None:
     assert wire.done == ["pause", "resume"]
 
 
+Waiting = tuple[Lane, Wire, Other, Callable[[], AbstractAsyncContextManager[None]], Lanes]
+
+
 @asynccontextmanager
-async def waiting(api: Api) -> AsyncIterator[tuple[Lane, Wire, Other, Callable[[], AbstractAsyncContextManager[None]]]]:
+async def waiting(api: Api) -> AsyncIterator[Waiting]:
     """A lane with an event in hand, and what makes the ingest begin with it."""
     runtime = api.runtime
     ingest = Ingest(runtime.database, runtime.journeys, runtime.wakeup, pool_size=runtime.settings.pool_size)
     wire, other = Wire(), Other()
-    opened = Lane(Lanes(api.app[CONTEXT].keys, ingest, lambda: other))
+    lanes = Lanes(api.app[CONTEXT].keys, ingest, lambda: other)
+    opened = Lane(lanes)
     opened.connection_made(wire)
     opened.data_received(request(event()))
-    yield opened, wire, other, lambda: background(ingest.run())
+    yield opened, wire, other, lambda: background(ingest.run()), lanes
 
 
 async def come(wire: Wire, what: str) -> None:
@@ -497,7 +531,7 @@ async def come(wire: Wire, what: str) -> None:
 
 
 async def test_whoever_does_not_wait_for_the_answer_is_read_no_further(api: Api) -> None:
-    async with waiting(api) as (opened, wire, other, begin):
+    async with waiting(api) as (opened, wire, other, begin, _):
         more = request(event(attributes={"x": "y" * REQUEST_MAX}))
         opened.data_received(more[:REQUEST_MAX])
         assert wire.done == []
@@ -509,8 +543,35 @@ async def test_whoever_does_not_wait_for_the_answer_is_read_no_further(api: Api)
         assert other.heard == ["made", more]
 
 
+async def test_what_comes_while_the_answer_is_written_waits_its_turn(api: Api) -> None:
+    async with waiting(api) as (opened, wire, other, begin, _):
+        opened.data_received(b"GET /1 HTTP/1.1\r\n")
+        wire.then = lambda: opened.data_received(b"\r\n")  # between the answer and what came before it
+        async with begin():
+            await come(wire, "HTTP/1.1 202")
+        assert other.heard == ["made", b"GET /1 HTTP/1.1\r\n\r\n"]
+
+
+async def test_what_came_before_the_last_answer_of_all_is_not_begun_with(api: Api) -> None:
+    async with waiting(api) as (opened, wire, other, begin, lanes):
+        opened.data_received(b"GET /1 HTTP/1.1\r\n\r\n")
+        wire.then = lambda: setattr(lanes, "is_closing", True)
+        async with begin():
+            await come(wire, "close")
+        assert wire.done == ["HTTP/1.1 202", "close"]
+        assert other.heard == []
+
+
+def test_a_connection_that_comes_at_the_end_is_closed() -> None:
+    wire, other = Wire(), Other()
+    lanes = Lanes(cast(Any, None), cast(Any, None), lambda: other)
+    lanes.is_closing = True
+    Lane(lanes).connection_made(wire)
+    assert wire.done == ["close"]
+
+
 async def test_nothing_is_written_to_who_is_gone(api: Api) -> None:
-    async with waiting(api) as (opened, wire, other, begin):
+    async with waiting(api) as (opened, wire, other, begin, _):
         opened.data_received(b"GET / HTTP/1.1\r\n\r\n")
         wire.is_gone = True
         async with begin():
@@ -520,7 +581,7 @@ async def test_nothing_is_written_to_who_is_gone(api: Api) -> None:
 
 
 async def test_an_answer_counts_as_use(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with waiting(api) as (opened, wire, _, begin):
+    async with waiting(api) as (opened, wire, _, begin, _):
         now = time.monotonic()
 
         def later(seconds: float) -> None:
