@@ -600,11 +600,11 @@ async def test_an_answer_counts_as_use(api: Api, monkeypatch: pytest.MonkeyPatch
         assert wire.done == ["HTTP/1.1 202", "close"]
 
 
-async def test_only_what_is_not_handed_over_is_waited_for(api: Api) -> None:
-    lanes = Lanes(api.app[CONTEXT].keys, api.app[CONTEXT].ingest, Other)
-    wire = Wire()
-    opened = Lane(lanes)
-    opened.connection_made(wire)
-    opened.data_received(b"G")
-    await lanes.close(0.0)
-    assert wire.done == []
+async def test_neither_who_left_nor_who_was_handed_over_is_waited_for() -> None:
+    for ending in (lambda lane: lane.connection_lost(None), lambda lane: lane.data_received(b"G")):
+        wire = Wire()
+        opened, lanes = lane_on(wire, Other())
+        ending(opened)
+        async with asyncio.timeout(10):
+            await lanes.close(60)
+        assert wire.done == []
