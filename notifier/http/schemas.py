@@ -43,7 +43,9 @@ def _moment(value: object) -> datetime:
     if not isinstance(value, str) or not _RFC3339.fullmatch(value):
         raise ValueError('must be an RFC 3339 time with its offset, like "2026-11-29T10:00:00Z"')
     try:
-        moment = datetime.fromisoformat(value.upper()).astimezone(UTC)
+        moment = datetime.fromisoformat(value.upper())
+        if moment.tzinfo is not UTC:
+            moment = moment.astimezone(UTC)
     except (ValueError, OverflowError):
         raise ValueError("is not a time that exists") from None
     if moment < _EARLIEST:
@@ -93,7 +95,11 @@ def _event_id(value: str) -> str:
 
 Moment = Annotated[datetime, BeforeValidator(_moment), WithJsonSchema({"type": "string", "format": "date-time"})]
 Line = Annotated[str, AfterValidator(_no_control)]
-UserId = Annotated[Line, Field(min_length=1, max_length=255, description="the application's id of the person")]
+UserId = Annotated[
+    str,
+    Field(min_length=1, max_length=255, description="the application's id of the person"),  # first: the library's own
+    AfterValidator(_no_control),
+]
 EventId = Annotated[
     str,
     AfterValidator(_event_id),
@@ -112,7 +118,7 @@ class UserIn(_In):
 
     id: UserId
     email: Address | None = None
-    name: Annotated[Line, Field(max_length=255)] | None = None
+    name: Annotated[str, Field(max_length=255), AfterValidator(_no_control)] | None = None
     timezone: Annotated[str, AfterValidator(_timezone)] | None = None
     locale: Locale | None = None
     attributes: dict[str, Any] | None = None
@@ -122,7 +128,7 @@ class EventIn(_In):
     """What an application says happened."""
 
     id: EventId | None = Field(None, description="makes a repeat harmless; or the header Idempotency-Key")
-    type: Annotated[Line, Field(min_length=1, max_length=128, examples=["user.signed_up"])]
+    type: Annotated[str, Field(min_length=1, max_length=128, examples=["user.signed_up"]), AfterValidator(_no_control)]
     occurred_at: Moment | None = Field(None, description="orders meaning; default: the database's clock")
     user: UserIn
     data: dict[str, Any] | None = Field(None, description="for the templates")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -27,15 +27,16 @@ def pack_answer(
 
     `new` and `existing`: what the event asks for; `standing`: all the user had, and where it stands now.
     """
-    by_id = {row.id: row for row in standing}
-    notifications = [
+    notifications: list[list[Any]] = [
         [id_, made.kind, made.state.value, (made.due_at - occurred_at).total_seconds()] for id_, made in new
-    ] + [
-        [str(row.id), row.kind, row.state.value, (row.due_at - occurred_at).total_seconds(), True]
-        for row in (by_id.get(row.id, row) for row in existing)
     ]
     if not standing:
         return {"notifications": notifications} if notifications else {}
+    by_id = {row.id: row for row in standing}
+    notifications += [
+        [str(row.id), row.kind, row.state.value, (row.due_at - occurred_at).total_seconds(), True]
+        for row in (by_id.get(row.id, row) for row in existing)
+    ]
     stopped = [row for row in standing if row.id in canceled]
     too_late = [
         row for row in standing if row.id not in canceled and row.is_too_late and concerns(event_type, occurred_at, row)
@@ -59,18 +60,15 @@ def unpack(event: Event, occurred_at: datetime, packed: Packed) -> dict[str, Any
 
     What it reckons is a datetime: whoever writes the JSON writes that faster than anybody here.
     """
-    answer: dict[str, Any] = {
+    kept = packed.get
+    return {
         "event": {"id": event.id, "type": event.type, "duplicate": False},
-        "notifications": [],
-        "canceled": [],
-        "too_late": [],
-        "untouched": [],
+        "notifications": [_notification(item, occurred_at) for item in kept("notifications", ())],
+        "canceled": [_canceled(item, occurred_at) for item in kept("canceled", ())],
+        "too_late": [_late(item) for item in kept("too_late", ())],
+        "untouched": [_untouched(item) for item in kept("untouched", ())],
         "user_id": event.user_id,
     }
-    for name, told in _TOLD.items():
-        if name in packed:
-            answer[name] = [told(item, occurred_at) for item in packed[name]]
-    return answer
 
 
 def left_standing(packed: Packed, event: Event, occurred_at: datetime, standing: Sequence[NotificationRow]) -> int:
@@ -119,20 +117,12 @@ def _canceled(item: Any, occurred_at: datetime) -> dict[str, Any]:
     return {"id": item[0], "kind": item[1], "due_at": _later(occurred_at, item[2])}
 
 
-def _late(item: Any, _occurred_at: datetime) -> dict[str, Any]:
+def _late(item: Any) -> dict[str, Any]:
     return item if isinstance(item, dict) else {"id": item[0], "kind": item[1], "state": item[2], "since": item[3]}
 
 
-def _untouched(item: Any, _occurred_at: datetime) -> dict[str, Any]:
+def _untouched(item: Any) -> dict[str, Any]:
     return item if isinstance(item, dict) else {"id": item[0], "kind": item[1], "state": item[2]}
-
-
-_TOLD: Mapping[str, Callable[[Any, datetime], dict[str, Any]]] = {
-    "notifications": _notification,
-    "canceled": _canceled,
-    "too_late": _late,
-    "untouched": _untouched,
-}
 
 
 def _later(occurred_at: datetime, seconds: float) -> datetime:

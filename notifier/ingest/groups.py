@@ -111,7 +111,7 @@ class Ingest:
         self._deadlines.append(waiting)
         if self._timer is None:
             self._watch_deadlines()
-        if self._next_size():  # otherwise the end of a group is what changes something
+        if not self._changed.is_set() and self._next_size():  # otherwise the end of a group is what changes something
             self._changed.set()
         return waiting
 
@@ -194,7 +194,7 @@ class Ingest:
                 taken.update(waiting.keys)
                 continue
             taken.update(waiting.keys)
-            if waiting.event.user_id in self._held_up:
+            if by_user in self._held_up:
                 self._start_alone(waiting)
             else:
                 self._busy.update(waiting.keys)

@@ -86,8 +86,9 @@ class _Decided:
         for _, made in new:
             if made.reason is not None and made.state is not State.PENDING:
                 self.closed.append((made.state.value, made.reason))
-        self.closed += [("canceled", cancel_reason(event.type))] * len(packed.get("canceled", ()))
-        self.left_standing += left_standing(packed, event, occurred_at, standing)
+        if standing:
+            self.closed += [("canceled", cancel_reason(event.type))] * len(packed.get("canceled", ()))
+            self.left_standing += left_standing(packed, event, occurred_at, standing)
 
 
 async def _decide(
