@@ -243,11 +243,10 @@ class Lane(asyncio.Protocol):
     def _go_on(self) -> None:
         early, self._early = self._early, b""
         self._is_answering = False
-        self._read_or_not()
         if self._lanes.is_closing:
             self._transport.close()
         else:
-            self.data_received(early)
+            self.data_received(early)  # where reading is paused there is too much of it: aiohttp's, and read on there
 
     def _answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         more = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
