@@ -21,17 +21,25 @@ from typing import cast
 import httptools
 from aiohttp import web
 
-from notifier import observe
 from notifier.http.auth import Keys
 from notifier.http.events import read_event, told
-from notifier.http.problems import problem_told
+from notifier.http.problems import Problem, problem_told
 from notifier.ingest import Accepted, Ingest
 
-_LINE = b"POST /v1/events HTTP/1.1\r\n"
-_READ = {b"authorization", b"idempotency-key"}
-_ODD = {b"connection", b"content-encoding", b"expect", b"transfer-encoding", b"upgrade"}
-REQUEST_MAX = 65_536  # bytes of a request, and of what comes before it is answered
+_ROUTE = "POST /v1/events"
+_LINE = f"{_ROUTE} HTTP/1.1\r\n".encode()
+_ODD = {
+    b"connection",
+    b"content-encoding",
+    b"expect",
+    b"proxy-connection",
+    b"sec-websocket-key1",
+    b"transfer-encoding",
+    b"upgrade",
+}
+REQUEST_MAX = 65_536  # bytes of a request; what comes before it is answered may be one read more
 _DIGITS_MAX = len(str(REQUEST_MAX))
+HEADERS_MAX = 128  # as many as aiohttp takes
 HEAD_MAX = 8_190  # bytes; as much as aiohttp lets one header have
 KEPT_S = 3_630.0  # so long an idle connection is kept: aiohttp's own number, so that a proxy hangs up first
 SWEEP_S = 60.0  # so often those are looked for
@@ -74,7 +82,7 @@ class Lanes:
                 lane.close_if_unused()
 
     async def close(self, patience_s: float) -> None:
-        """Close what is idle, let what was asked be answered, and end what takes longer."""
+        """Close what is idle, let answers be given and be read, and end what takes longer."""
         self.is_closing = True
         for lane in list(self._open):
             lane.close()
@@ -101,6 +109,7 @@ class Lane(asyncio.Protocol):
         "_lanes",
         "_parser",
         "_raw",
+        "_refused",
         "_requests",
         "_transport",
         "_used_at",
@@ -113,15 +122,16 @@ class Lane(asyncio.Protocol):
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._is_answering = False
         self._early = b""  # what came before the answer was given
-        self._is_full = False  # the other side does not read
-        self._is_paused = False  # and we do not either
+        self._is_full = False  # whether the other side leaves our answers unread
+        self._is_paused = False  # whether we leave unread what it says
         self._used_at = time.monotonic()
         self._begin()
 
     def _begin(self) -> None:
         self._raw = b""
         self._body = b""
-        self._headers: dict[bytes, str] = {}
+        self._headers: dict[bytes, bytes] = {}
+        self._refused: Problem | None = None
         self._requests = self._wholes = 0
         self._is_odd = False
 
@@ -162,6 +172,10 @@ class Lane(asyncio.Protocol):
             self._hand_over()
         elif self._wholes:
             self._take()
+        elif self._refused is not None:
+            self._hand_over()  # to be told so now, and not to be listened to for long
+        elif raw is data:
+            self._used_at = time.monotonic()  # for all of a request, however it comes
 
     def pause_writing(self) -> None:
         """Ask for no more while the answers are not read."""
@@ -189,15 +203,23 @@ class Lane(asyncio.Protocol):
         self._requests += 1
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep what we read, and see what we do not deal with."""
+        """Keep it, and see what we do not deal with."""
         name = name.lower()
-        if name in _READ:
-            self._is_odd = self._is_odd or name in self._headers
-            self._headers[name] = value.decode("utf-8", "surrogateescape")
-        elif name == b"content-length":
-            self._is_odd = self._is_odd or len(value) > _DIGITS_MAX  # aiohttp's to refuse, before there is a body
-        elif name in _ODD and not (name == b"connection" and value.lower() == b"keep-alive"):
+        if name in self._headers or (name in _ODD and not (name == b"connection" and value.lower() == b"keep-alive")):
             self._is_odd = True
+        self._headers[name] = value
+
+    def on_headers_complete(self) -> None:
+        """See whether to go on at all, before there is a body."""
+        headers = self._headers
+        is_large = len(headers.get(b"content-length", b"")) > _DIGITS_MAX
+        if is_large or b"host" not in headers or len(headers) > HEADERS_MAX:
+            self._is_odd = True
+            return
+        try:
+            self._lanes.keys.check(_text(headers.get(b"authorization", b"")), "events")
+        except Problem as problem:
+            self._refused = problem
 
     def on_body(self, body: bytes) -> None:
         """Gather the body."""
@@ -210,12 +232,13 @@ class Lane(asyncio.Protocol):
     # --------------------------------------------------------------------------------------------- what comes of it
 
     def _take(self) -> None:
-        headers, body = self._headers, self._body
+        key, body, refused = self._headers.get(b"idempotency-key"), self._body, self._refused
         self._begin()
         self._is_answering = True
         try:
-            self._lanes.keys.check(headers.get(b"authorization", ""), "events")
-            self._lanes.ingest.put(read_event(body, headers.get(b"idempotency-key")), self._tell)
+            if refused is not None:
+                raise refused
+            self._lanes.ingest.put(read_event(body, None if key is None else _text(key)), self._tell)
         except Exception as error:  # noqa: BLE001 - as aiohttp's requests end in one place, these do in this
             self._tell(error)
 
@@ -224,14 +247,10 @@ class Lane(asyncio.Protocol):
         if self._transport.is_closing():
             return
         try:
-            if isinstance(outcome, Exception):
-                self._answer(*problem_told(outcome, "POST /v1/events"))
-            else:
-                self._answer(*told(outcome))
-        except Exception as error:  # noqa: BLE001 - whoever cannot be answered must not keep others from hearing
-            observe.log().error("answer_failed", exc_info=error)
-            self._transport.abort()
-            return
+            answer = problem_told(outcome, _ROUTE) if isinstance(outcome, Exception) else told(outcome)
+        except Exception as error:  # noqa: BLE001 - what has no answer must not keep others from hearing theirs
+            answer = problem_told(error, _ROUTE)
+        self._answer(*answer)
         self._used_at = time.monotonic()
         if self._lanes.is_closing:
             self._transport.close()
@@ -246,7 +265,8 @@ class Lane(asyncio.Protocol):
         if self._lanes.is_closing:
             self._transport.close()
         else:
-            self.data_received(early)  # where reading is paused there is too much of it: aiohttp's, and read on there
+            # Reading is paused for more than REQUEST_MAX of it alone, which always is aiohttp's, and it reads on.
+            self.data_received(early)
 
     def _answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         more = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
@@ -285,6 +305,11 @@ class Lane(asyncio.Protocol):
         self._transport.abort()
 
 
+def _text(value: bytes) -> str:
+    """Read a header as aiohttp does."""
+    return value.decode("utf-8", "surrogateescape")
+
+
 _STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 
 
@@ -305,4 +330,6 @@ async def listen(
     finally:
         sweeping.cancel()
         server.close()
-        await asyncio.gather(lanes.close(patience_s), runner.cleanup())
+        async with asyncio.TaskGroup() as ending:
+            ending.create_task(lanes.close(patience_s))
+            ending.create_task(runner.cleanup())

@@ -223,8 +223,9 @@ async def test_many_nudges_are_few_messages_and_the_last_one_counts(
 
 
 async def test_a_nudge_is_heard_although_the_connection_of_the_last_one_is_gone(
-    redis_url: str, client: RedisClient, redis: Any
+    redis_url: str, client: RedisClient, redis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("notifier.coordination.client.BUDGET_S", 10)  # to connect anew may take long here
     async with listening(redis_url) as heard:
         wakeup = Wakeup(client, redis_url)
         for number in (2, 3):

@@ -8,7 +8,8 @@ import itertools
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from types import SimpleNamespace
@@ -21,8 +22,8 @@ from notifier.http import app as http_app
 from notifier.http import lane
 from notifier.http.app import build_app, listen
 from notifier.http.context import CONTEXT
-from notifier.http.events import told
-from notifier.http.lane import HEAD_MAX, KEPT_S, REQUEST_MAX, Lane, Lanes
+from notifier.http.events import read_event, told
+from notifier.http.lane import HEAD_MAX, HEADERS_MAX, KEPT_S, REQUEST_MAX, Lane, Lanes
 from notifier.ingest import Accepted, Ingest
 from notifier.runtime import background
 from tests.support.api import Api, running_api
@@ -148,7 +149,7 @@ ODD = {
     "a query": lambda body: request(body, head=SENT.replace(b"/events", b"/events?a=b")),
     "a whole address": lambda body: request(body, head=SENT.replace(b" /v1", b" http://x/v1")),
     "a line before": lambda body: b"\r\n" + request(body),
-    "a key twice, and the first counts": lambda body: request(body, b"Authorization: Bearer k-wrong\r\n"),
+    "a header twice": lambda body: request(body, b"Accept: a/b\r\naccept: c/d\r\n"),
     "asks to close": lambda body: request(body, b"Connection: close\r\n"),
     "asks for another protocol": lambda body: request(body, b"Upgrade: h2c\r\n"),
     "HTTP/1.0": lambda body: request(body, head=SENT.replace(b"HTTP/1.1", b"HTTP/1.0")),
@@ -172,11 +173,30 @@ async def test_what_is_not_plain_is_aiohttps_and_served_all_the_same(api: Api) -
 
 
 async def test_what_is_no_http_is_refused_by_aiohttp(api: Api) -> None:
-    for raw in (SENT + b"Content-Length: -1\r\n\r\n", SENT + b"bad header\r\n\r\n", SENT + b"A: \x00\r\n\r\n"):
+    many = b"".join(b"X-%d: 1\r\n" % number for number in range(HEADERS_MAX))
+    for raw in (
+        SENT + b"Content-Length: -1\r\n\r\n",
+        SENT + b"bad header\r\n\r\n",
+        SENT + b"A: \x00\r\n\r\n",
+        request(event(), head=SENT.replace(b"Host: x\r\n", b"")),
+        request(event(), b"Host: y\r\n"),
+        request(event(), b"Content-Type: a/b\r\nContent-Type: a/b\r\n"),
+        request(event(), b"Sec-WebSocket-Key1: x\r\n"),
+        request(event(), many),
+    ):
         async with line_to(*api.at) as line:
             line.say(raw)
             async with asyncio.timeout(10):
-                assert (await line.reader.read()).startswith(b"HTTP/1.0 400 ")
+                assert (await line.reader.read()).startswith(b"HTTP/1.0 400 "), raw[:200]
+    assert await stored(api) == 0
+
+
+async def test_whoever_has_no_key_is_not_listened_to(api: Api) -> None:
+    for head, status in ((SENT.replace(b"k-all", b"k-none"), 401), (SENT.replace(b"k-all", b"k-read"), 403)):
+        async with line_to(*api.at) as line:
+            line.say(head + b"Content-Length: 100\r\n\r\n{")
+            found, headers, _ = await line.hear()
+            assert (found, by_aiohttp(headers)) == (status, True)  # which also hangs up before long
 
 
 async def test_no_request_borrows_the_key_of_the_one_before_it(api: Api, line: Line) -> None:
@@ -234,12 +254,9 @@ async def under_way(api: Api, number: int = 1) -> None:
     """Wait until so many events wait for a lock."""
     other = await asyncpg.connect(str(api.runtime.settings.database_url))
     try:
-        waiting = (
-            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-        )
 
         async def wait() -> bool:
-            return await other.fetchval(waiting) >= number
+            return await other.fetchval(LOCK_WAITS) >= number
 
         await eventually_in_loop(wait)
     finally:
@@ -340,16 +357,25 @@ async def test_an_answer_that_cannot_be_given_keeps_nobody_from_theirs(
         lines = [await stack.enter_async_context(line_to(*api.at)) for _ in range(10)]
         for one, body in zip(lines, [first] + [event() for _ in lines[1:]], strict=True):
             one.say(request(body))
-        assert await lines[0].is_over()
-        assert [(await one.hear())[0] for one in lines[1:]] == [202] * 9
-    assert "answer_failed" in "".join(capsys.readouterr())
+        assert [(await one.hear())[0] for one in lines] == [500] + [202] * 9
+        assert (await lines[0].ask(request(event())))[0] == 202
+    assert "no words for it" in "".join(capsys.readouterr())
 
 
-async def test_an_event_is_stored_although_its_sender_hangs_up(api: Api) -> None:
+async def test_an_event_is_stored_although_its_sender_hangs_up(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost, connection_lost = asyncio.Event(), Lane.connection_lost
+
+    def hear(self: Lane, exc: Exception | None) -> None:
+        connection_lost(self, exc)
+        lost.set()
+
+    monkeypatch.setattr(Lane, "connection_lost", hear)
     body = event()
     async with locked(api, json.loads(body)["user"]["id"]), line_to(*api.at) as line:
         line.say(request(body))
         await under_way(api)
+        line.writer.close()
+        await lost.wait()
     await eventually_in_loop(lambda: stored(api))
     async with line_to(*api.at) as line:
         assert (await line.ask(request(body)))[0] == 200
@@ -453,6 +479,12 @@ class Wire(asyncio.Transport):
     def close(self) -> None:
         self.done.append("close")
 
+    async def was_closed(self) -> bool:
+        return "close" in self.done
+
+    async def was_handed_over(self) -> bool:
+        return self.protocol is not None
+
     def pause_reading(self) -> None:
         self.done.append("pause")
 
@@ -507,12 +539,26 @@ def test_a_full_connection_is_handed_over_as_full_and_read_on() -> None:
     assert wire.done == ["pause", "resume"]
 
 
-Waiting = tuple[Lane, Wire, Other, Callable[[], AbstractAsyncContextManager[None]], Lanes]
+@dataclass
+class Waiting:
+    """A lane with an event in hand that nobody has begun with."""
+
+    lane: Lane
+    lanes: Lanes
+    wire: Wire
+    other: Other
+    ingest: Ingest
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[None]:
+        """Let the ingest run; when one that came later has its answer, so has ours."""
+        async with background(self.ingest.run()):
+            await self.ingest.accept(read_event(event(), None))
+            yield
 
 
-@asynccontextmanager
-async def waiting(api: Api) -> AsyncIterator[Waiting]:
-    """A lane with an event in hand, and what makes the ingest begin with it."""
+@pytest.fixture
+async def waiting(api: Api) -> Waiting:
     runtime = api.runtime
     ingest = Ingest(runtime.database, runtime.journeys, runtime.wakeup, pool_size=runtime.settings.pool_size)
     wire, other = Wire(), Other()
@@ -520,84 +566,77 @@ async def waiting(api: Api) -> AsyncIterator[Waiting]:
     opened = Lane(lanes)
     opened.connection_made(wire)
     opened.data_received(request(event()))
-    yield opened, wire, other, lambda: background(ingest.run()), lanes
+    return Waiting(opened, lanes, wire, other, ingest)
 
 
-async def come(wire: Wire, what: str) -> None:
-    async def has_come() -> bool:
-        return what in wire.done
-
-    await eventually_in_loop(has_come)
-
-
-async def test_whoever_does_not_wait_for_the_answer_is_read_no_further(api: Api) -> None:
-    async with waiting(api) as (opened, wire, other, begin, _):
-        more = request(event(attributes={"x": "y" * REQUEST_MAX}))
-        opened.data_received(more[:REQUEST_MAX])
-        assert wire.done == []
-        opened.data_received(more[REQUEST_MAX:])
-        assert wire.done == ["pause"]
-        async with begin():
-            await come(wire, "resume")
-        assert wire.done == ["pause", "HTTP/1.1 202", "resume"]
-        assert other.heard == ["made", more]
+async def test_whoever_does_not_wait_for_the_answer_is_read_no_further(waiting: Waiting) -> None:
+    more = request(event(attributes={"x": "y" * REQUEST_MAX}))
+    waiting.lane.data_received(more[:REQUEST_MAX])
+    assert waiting.wire.done == []
+    waiting.lane.data_received(more[REQUEST_MAX:])
+    assert waiting.wire.done == ["pause"]
+    async with waiting.begin():
+        await eventually_in_loop(waiting.wire.was_handed_over)
+    assert waiting.wire.done == ["pause", "HTTP/1.1 202", "resume"]
+    assert waiting.other.heard == ["made", more]
 
 
-async def test_what_comes_while_the_answer_is_written_waits_its_turn(api: Api) -> None:
-    async with waiting(api) as (opened, wire, other, begin, _):
-        opened.data_received(b"GET /1 HTTP/1.1\r\n")
-        wire.then = lambda: opened.data_received(b"\r\n")  # between the answer and what came before it
-        async with begin():
-            await come(wire, "HTTP/1.1 202")
-        assert other.heard == ["made", b"GET /1 HTTP/1.1\r\n\r\n"]
+async def test_what_comes_while_the_answer_is_written_waits_its_turn(waiting: Waiting) -> None:
+    waiting.lane.data_received(b"GET /1 HTTP/1.1\r\n")
+    waiting.wire.then = lambda: waiting.lane.data_received(b"\r\n")  # between the answer and what came before it
+    async with waiting.begin():
+        await eventually_in_loop(waiting.wire.was_handed_over)
+    assert waiting.wire.done == ["HTTP/1.1 202"]
+    assert waiting.other.heard == ["made", b"GET /1 HTTP/1.1\r\n\r\n"]
 
 
-async def test_what_came_before_the_last_answer_of_all_is_not_begun_with(api: Api) -> None:
-    async with waiting(api) as (opened, wire, other, begin, lanes):
-        opened.data_received(b"GET /1 HTTP/1.1\r\n\r\n")
-        wire.then = lambda: setattr(lanes, "is_closing", True)
-        async with begin():
-            await come(wire, "close")
-        assert wire.done == ["HTTP/1.1 202", "close"]
-        assert other.heard == []
+async def test_what_came_before_the_last_answer_of_all_is_not_begun_with(waiting: Waiting) -> None:
+    waiting.lane.data_received(b"GET /1 HTTP/1.1\r\n\r\n")
+    waiting.wire.then = lambda: setattr(waiting.lanes, "is_closing", True)
+    async with waiting.begin():
+        await eventually_in_loop(waiting.wire.was_closed)
+    assert waiting.wire.done == ["HTTP/1.1 202", "close"]
+    assert waiting.other.heard == []
 
 
 def test_a_connection_that_comes_at_the_end_is_closed() -> None:
-    wire, other = Wire(), Other()
-    lanes = Lanes(cast(Any, None), cast(Any, None), lambda: other)
+    wire = Wire()
+    lanes = Lanes(cast(Any, None), cast(Any, None), Other)
     lanes.is_closing = True
     Lane(lanes).connection_made(wire)
     assert wire.done == ["close"]
 
 
-async def test_nothing_is_written_to_who_is_gone(api: Api) -> None:
-    async with waiting(api) as (opened, wire, other, begin, _):
-        opened.data_received(b"GET / HTTP/1.1\r\n\r\n")
-        wire.is_gone = True
-        async with begin():
-            await eventually_in_loop(lambda: stored(api))
-        assert wire.done == []
-        assert other.heard == []
+async def test_nothing_is_written_to_who_is_gone(waiting: Waiting) -> None:
+    waiting.lane.data_received(b"GET / HTTP/1.1\r\n\r\n")
+    waiting.wire.is_gone = True
+    async with waiting.begin():
+        assert waiting.wire.done == []
+    assert waiting.other.heard == []
 
 
-async def test_an_answer_counts_as_use(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with waiting(api) as (opened, wire, _, begin, _):
-        now = time.monotonic()
+async def test_what_is_used_is_kept(waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, opened, done = time.monotonic(), waiting.lane, waiting.wire.done
 
-        def later(seconds: float) -> None:
-            monkeypatch.setattr(lane, "time", SimpleNamespace(time=time.time, monotonic=lambda: now + seconds))
+    def later(seconds: float) -> None:
+        monkeypatch.setattr(lane, "time", SimpleNamespace(time=time.time, monotonic=lambda: now + seconds))
 
-        later(KEPT_S + 1)
+    later(2 * KEPT_S)
+    opened.close_if_unused()
+    assert done == []  # somebody waits
+    async with waiting.begin():
+        assert done == ["HTTP/1.1 202"]
+        later(3 * KEPT_S)
         opened.close_if_unused()
-        assert wire.done == []  # somebody waits
-        async with begin():
-            await come(wire, "HTTP/1.1 202")
-        later(2 * KEPT_S)
+        later(3 * KEPT_S - 1)
+        opened.data_received(SENT)
+        later(4 * KEPT_S - 1)
         opened.close_if_unused()
-        assert wire.done == ["HTTP/1.1 202"]
-        later(2 * KEPT_S + 2)
+        assert done == ["HTTP/1.1 202"]  # since the answer, and since a request began
+        opened.data_received(b"A: b\r\n")
+        later(4 * KEPT_S + 1)
         opened.close_if_unused()
-        assert wire.done == ["HTTP/1.1 202", "close"]
+        assert done == ["HTTP/1.1 202", "close"]  # however it goes on
 
 
 async def test_neither_who_left_nor_who_was_handed_over_is_waited_for() -> None:
