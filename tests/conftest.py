@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ import uvloop
 
 from notifier import embedded
 from notifier.store.migrate import migrate
-from tests.support.servers import end_servers, on_server, remove_data
+from tests.support.servers import end_servers, keep_in_memory, on_server, remove_data
 
 TEMPLATE = "notifier_template"
 MUST_RUN = ("database", "browser", "tool")
@@ -49,12 +50,15 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded.Server]:
-    """A PostgreSQL without fsync; ends with the session."""
+    """A PostgreSQL without fsync, its databases in memory where there is room; ends with the session."""
     data_dir = tmp_path_factory.mktemp("postgres")
     server = asyncio.run(embedded.start_postgres(data_dir, durable=False))
+    folder = asyncio.run(keep_in_memory(server))
     yield server
     asyncio.run(embedded.stop(server))
     remove_data(data_dir)
+    if folder:
+        shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")
