@@ -16,7 +16,7 @@ import uvloop
 
 from notifier import embedded
 from notifier.store.migrate import migrate
-from tests.support.servers import end_servers, keep_in_memory, on_server, remove_data
+from tests.support.servers import database_like, database_of, end_servers, keep_in_memory, on_server, remove_data
 
 TEMPLATE = "notifier_template"
 MUST_RUN = ("database", "browser", "tool")
@@ -75,11 +75,9 @@ async def _make_template(postgres: embedded.Server) -> None:
 
 @pytest.fixture
 async def database_url(postgres: embedded.Server, template: str) -> AsyncIterator[str]:
-    """A migrated database of the test's own, dropped afterwards whoever is still connected."""
-    name = f"test_{uuid.uuid4().hex[:12]}"
-    await on_server(postgres, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
-    yield database_of(postgres, name)
-    await on_server(postgres, f"DROP DATABASE {name} WITH (FORCE)")
+    """A migrated database of the test's own."""
+    async with database_like(postgres, template) as url:
+        yield url
 
 
 @pytest.fixture
@@ -124,11 +122,6 @@ async def redis_url(valkey: embedded.Server) -> str:
     async with Redis.from_url(valkey.url) as client:
         await client.flushall()
     return valkey.url
-
-
-def database_of(server: embedded.Server, name: str) -> str:
-    """The URL of another database of the same server."""
-    return server.url.rpartition("/")[0] + "/" + name
 
 
 # Tests that need a server, a browser or a tool may be skipped at home; where CI=true that is a failure.

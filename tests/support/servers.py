@@ -6,6 +6,9 @@ import os
 import shutil
 import signal
 import tempfile
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import asyncpg
@@ -39,6 +42,20 @@ async def keep_in_memory(server: embedded.Server) -> Path | None:
     finally:
         await conn.close()
     return folder
+
+
+@asynccontextmanager
+async def database_like(server: embedded.Server, template: str) -> AsyncIterator[str]:
+    """Give the URL of a copy of a database; dropped afterwards, whoever is still connected."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    await on_server(server, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+    yield database_of(server, name)
+    await on_server(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def database_of(server: embedded.Server, name: str) -> str:
+    """The URL of another database of the same server."""
+    return server.url.rpartition("/")[0] + "/" + name
 
 
 async def on_server(server: embedded.Server, statement: str) -> None:
