@@ -36,7 +36,7 @@ guards: ## take each guard out of a scratch copy and see a test fail; ARGS go to
 
 test: ## all tests; ARGS go to pytest, e.g. ARGS="-n 0 -x tests/integration"
 	@scripts/venv dev
-	@.venv/bin/python -m pytest -n 2 --dist worksteal $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest -n 2 --dist worksteal $(ARGS) # hundreds of starts: compile once
 
 check: ## format, lint, types, import rules, unit tests
 	@scripts/check
