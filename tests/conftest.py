@@ -128,10 +128,14 @@ async def redis_url(valkey: embedded.Server) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever asks for a server is marked, so that nobody can forget it."""
+    """Whoever asks for a server is marked, so that nobody can forget it; files that may take longest come first."""
+    patience: dict[Path, float] = {}
     for item in items:
         if {"postgres", "valkey"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("database")
+        given = item.get_closest_marker("timeout")
+        patience[item.path] = max(patience.get(item.path, 0), given.args[0] if given else 0)
+    items.sort(key=lambda item: -patience[item.path])  # begun last they would be waited for by one process alone
 
 
 _skipped: list[str] = []
