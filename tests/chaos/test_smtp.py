@@ -32,9 +32,13 @@ async def test_a_connection_cut_at_each_step_makes_no_second_mail(
 ) -> None:
     """Cut before the dot is repeated until it is taken; cut after it is uncertain, whether it was taken or not."""
     async with a_stack(tmp_path, database_url, redis_url) as stack:
-        await stack.start("worker", "worker-1")
+        worker = await stack.start("worker", "worker-1")
         sent, uncertain, taken = 0, 0, 0
         for step in CUT:
+            if step == "body":  # a dot that is out before the cut is heard of is in doubt, so it waits for that here
+                worker.signal(signal.SIGTERM)
+                assert await worker.ended() == 0
+                await stack.start("worker", "worker-2", FAILPOINTS="worker.before_send=pause:0.3*13")
             await stack.faults(smtp_at=step, smtp_does="cut", smtp_times=3)
             people = users(10, prefix=f"{step}-")
             await stack.signups(people)
