@@ -12,7 +12,7 @@ T = TypeVar("T")
 PAUSE_S = 0.03
 
 
-def eventually(look: Callable[[], T], *, within_s: float = 15) -> T:
+def eventually(look: Callable[[], T], *, within_s: float = 30) -> T:
     """The first true value that `look` answers."""
     deadline = time.monotonic() + within_s
     while not (seen := look()):
@@ -21,7 +21,7 @@ def eventually(look: Callable[[], T], *, within_s: float = 15) -> T:
     return seen
 
 
-async def eventually_in_loop(look: Callable[[], Awaitable[T]], *, within_s: float = 15) -> T:
+async def eventually_in_loop(look: Callable[[], Awaitable[T]], *, within_s: float = 30) -> T:
     """As `eventually`, where other tasks have to go on meanwhile."""
     deadline = time.monotonic() + within_s
     while not (seen := await look()):
