@@ -626,11 +626,11 @@ async def test_what_is_used_is_kept(waiting: Waiting, monkeypatch: pytest.Monkey
     assert done == []  # somebody waits
     async with waiting.begin():
         assert done == ["HTTP/1.1 202"]
-        later(3 * KEPT_S)
+        later(3 * KEPT_S - 2)
         opened.close_if_unused()
         later(3 * KEPT_S - 1)
         opened.data_received(SENT)
-        later(4 * KEPT_S - 1)
+        later(4 * KEPT_S - 2)
         opened.close_if_unused()
         assert done == ["HTTP/1.1 202"]  # since the answer, and since a request began
         opened.data_received(b"A: b\r\n")
