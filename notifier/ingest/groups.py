@@ -7,6 +7,7 @@ that fails is undone as a whole, and its events run alone, side by side, so that
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections import Counter, deque
@@ -27,8 +28,9 @@ EVENT_BUDGET_S = 4.0  # an event is answered within this, one way or the other
 GROUP_MAX = 256  # events in one transaction
 GROUP_WHOLE = 32  # events that are not divided among two groups
 GROUP_MANY = 64  # events that do not wait for more of them
+GROUP_LOTS = 128  # events that make a group also where there are three
 GROUPS_AT_ONCE = 2  # one is prepared and read here while the database is at work on the other
-GROUPS_WHERE_MANY = 3  # where many wait, and the pool has a connection left for it
+GROUPS_MAX = 4  # where lots wait, and the pool has connections left for them
 GROUP_LOCK_TIMEOUT_S = 0.1  # a group does not wait long for anybody
 ALONE_LOCK_TIMEOUT_S = 2.0
 HELD_UP_S = 5.0  # how long events of a user whose lock could not be had stay out of groups
@@ -74,10 +76,10 @@ class Ingest:
     _door: Door = field(init=False)
 
     def __post_init__(self) -> None:
-        """Half the pool at most is for events that run alone; a third group leaves one connection to all others."""
+        """Half the pool at most is for events that run alone; more than two groups leave a connection to all others."""
         self._alone_max = self.pool_size // 2
         left = self.pool_size - self._alone_max - 1
-        self._groups_max = GROUPS_WHERE_MANY if left >= GROUPS_WHERE_MANY else GROUPS_AT_ONCE
+        self._groups_max = max(GROUPS_AT_ONCE, min(GROUPS_MAX, left))
         self._slots = asyncio.Semaphore(self._alone_max)
         self._door = Door(self.database, self.journeys, self.wakeup)
 
@@ -162,15 +164,18 @@ class Ingest:
         """How many events the next group may have; 0: it is not to begin yet.
 
         Two groups of one size keep both this process and the database at work; small ones cost more than they gain.
-        So half of those who wait begin, and the others when they are as many as are under way, or many; many are also
-        enough for one group more.
+        So half of those who wait begin, and the others when they are as many as are under way, or many. Many are also
+        enough for a third group, and lots for a fourth. Lots are divided among all that may begin: at the end of a
+        batch there is only the database left to wait for, and it does two halves sooner.
         """
-        if not self._groups:
-            return min(GROUP_MAX, max(GROUP_WHOLE, (len(self._waiting) + 1) // 2))
-        enough = self._in_groups if len(self._groups) < GROUPS_AT_ONCE else GROUP_MANY
-        if len(self._groups) < self._groups_max and len(self._waiting) >= min(enough, GROUP_MANY):
-            return GROUP_MAX
-        return 0
+        waiting, under_way = len(self._waiting), len(self._groups)
+        if not under_way:
+            return min(GROUP_MAX, max(GROUP_WHOLE, (waiting + 1) // 2))
+        enough = (0, min(self._in_groups, GROUP_MANY), GROUP_MANY, GROUP_LOTS)  # for the next beside so many
+        if under_way >= self._groups_max or waiting < enough[under_way]:
+            return 0
+        parts = min(self._groups_max - under_way, max(1, waiting // GROUP_LOTS))
+        return min(GROUP_MAX, math.ceil(waiting / parts))
 
     def _next_group(self, size: int) -> list[_Waiting]:
         """At most one event per id and one per user; who meets somebody under way stays in the queue.

@@ -309,8 +309,10 @@ async def test_the_users_lock_leaves_its_key_alone(rig: Rig) -> None:
             await rig.rows("SELECT FROM users WHERE user_id = 'ada' FOR NO KEY UPDATE NOWAIT")
 
 
-@pytest.mark.parametrize(("number", "sizes"), [(1, [1]), (20, [20]), (200, [100, 100])])
-async def test_who_waits_shares_a_transaction_and_many_share_two_at_a_time(
+@pytest.mark.parametrize(
+    ("number", "sizes"), [(1, [1]), (20, [20]), (200, [100, 100]), (500, [250, 250]), (700, [148, 148, 148, 256])]
+)
+async def test_who_waits_shares_a_transaction_many_share_two_at_a_time_and_lots_four(
     rig: Rig, number: int, sizes: list[int]
 ) -> None:
     await asyncio.gather(*(rig.accept("user.seen", f"user{n}") for n in range(number)))
@@ -335,8 +337,8 @@ async def test_few_wait_for_a_group_and_as_many_as_it_holds_do_not(rig: Rig) -> 
     await asyncio.gather(*first)
 
 
-@pytest.mark.parametrize(("pool_size", "groups_max"), [(6, 2), (7, 3)])
-async def test_many_make_a_third_group_where_the_pool_leaves_something_over(
+@pytest.mark.parametrize(("pool_size", "groups_max"), [(6, 2), (7, 3), (9, 4)])
+async def test_many_make_a_third_group_and_lots_a_fourth_where_the_pool_leaves_something_over(
     database_url: str, pool_size: int, groups_max: int
 ) -> None:
     async with open_rig(database_url, pool_size=pool_size) as rig:
@@ -354,7 +356,9 @@ async def test_many_make_a_third_group_where_the_pool_leaves_something_over(
         assert await after(20) == 1
         assert await after(20) == 2, "as many as are under way"
         assert await after(groups.GROUP_MANY - 1) == 2
-        assert await after(1) == groups_max, "many"
+        assert await after(1) == min(groups_max, 3), "many"
+        assert await after(groups.GROUP_LOTS - 1) == min(groups_max, 3)
+        assert await after(1) == groups_max, "lots"
         assert await after(200) == groups_max
         await asyncio.gather(*tasks)
 
