@@ -156,7 +156,8 @@ async def test_a_batch_that_cannot_be_had_keeps_nobody_else(
 
 async def test_a_dead_workers_batches_are_taken_over_without_a_pause(database_url: str, tmp_path: Path) -> None:
     """More than one look finds: all of them have to be back in hand within one more claim time."""
-    async with a_bench(database_url, tmp_path, batch_max=100, poll_s=25, claim_ttl_s=30) as bench:
+    patient = {"claim_ttl_s": 30, "provider_timeout_s": 10}  # all render, send and receive in this process
+    async with a_bench(database_url, tmp_path, batch_max=100, poll_s=25, **patient) as bench:
         await sign_up(bench, 600)
         for _ in range(6):
             assert len(await bench.claim()) == 100
