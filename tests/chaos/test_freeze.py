@@ -84,11 +84,13 @@ async def test_a_lease_saves_the_second_call(tmp_path: Path, database_url: str, 
     timings = {"CLAIM_TTL_S": "3", "PROVIDER_TIMEOUT_S": "1"}
     async with open_stack(tmp_path, database_url, redis_url, **timings) as stack:
         await stack.start_all(workers=0)
+        idle = await stack.start("worker", "idle")
+        idle.signal(signal.SIGSTOP)  # until there is nothing to claim: a start might take longer than the pause
         await stack.start("worker", "slow", FAILPOINTS="worker.before_settle=pause:4.8*1")
         people = users(20)
         await stack.signups(people)
         await stack.until_mails(20)
-        await stack.start("worker", "idle")
+        idle.signal(signal.SIGCONT)
         await stack.until_states(sent=20)
         assert [attempt["verdict"] for attempt in await stack.attempts()] == ["accepted"] * 20
         assert await stack.metric("idle", "redis_coordination_acquire_total") > 0
@@ -97,12 +99,13 @@ async def test_a_lease_saves_the_second_call(tmp_path: Path, database_url: str, 
 async def test_without_redis_the_second_call_is_refused(tmp_path: Path, database_url: str) -> None:
     async with open_stack(tmp_path, database_url, "") as stack:
         await stack.start_all(workers=0)
-        await stack.start("worker", "slow", FAILPOINTS="worker.before_settle=pause:4.8*1")
+        slow = await stack.start("worker", "slow", FAILPOINTS="worker.before_settle=freeze*1")
         people = users(20)
         await stack.signups(people)
-        await stack.until_mails(20)
+        await until(lambda: slow.is_frozen, "the worker freezes")
         await stack.start("worker", "idle")
         await stack.until_states(sent=20)
+        slow.signal(signal.SIGCONT)
 
         async def settled_late() -> bool:
             return await stack.metric("slow", "notifier_stale_settles_total") > 0
