@@ -189,11 +189,14 @@ class Ingest:
         group: list[_Waiting] = []
         taken = set(self._busy)
         rest: list[_Waiting] = []
-        for waiting in self._waiting:
+        for index, waiting in enumerate(self._waiting):
+            if len(group) == size:
+                rest += self._waiting[index:]
+                break
             if waiting.is_over:
                 continue
             by_user, by_id = waiting.keys
-            if len(group) >= size or by_user in taken or by_id in taken:
+            if by_user in taken or by_id in taken:
                 rest.append(waiting)
                 # Later events of the same user must not overtake this one.
                 taken.update(waiting.keys)

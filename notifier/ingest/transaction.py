@@ -59,17 +59,18 @@ async def transact(door: Door, group: Sequence[Event], lock_timeout_s: float) ->
         observe.ANSWERS_LEFT_STANDING.inc(decided.left_standing)
         await reach(Point.INGEST_AFTER_COMMIT)
         door.wakeup.nudge()
+    answers = iter(decided.answers)
     return [
-        Accepted(decided.answers[event.source, event.id], replayed=False) if found.is_new else _known(event, found)
+        Accepted(next(answers), replayed=False) if found.is_new else _known(event, found)
         for event, found in zip(group, meeting.met, strict=True)
     ]
 
 
 @dataclass(slots=True)
 class _Decided:
-    """The answer per event, (state, reason) of everything that ended by them, and what they wrongly left standing."""
+    """The answers in order, (state, reason) of everything that ended by them, and what they wrongly left standing."""
 
-    answers: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    answers: list[Mapping[str, Any]] = field(default_factory=list)
     closed: list[tuple[str, str]] = field(default_factory=list)
     left_standing: int = 0
 
@@ -82,7 +83,7 @@ class _Decided:
         standing: Sequence[NotificationRow],
     ) -> None:
         """Add what came of one event."""
-        self.answers[event.source, event.id] = unpack(event, occurred_at, packed)
+        self.answers.append(unpack(event, occurred_at, packed))
         for _, made in new:
             if made.reason is not None and made.state is not State.PENDING:
                 self.closed.append((made.state.value, made.reason))
@@ -97,24 +98,22 @@ async def _decide(
     """Decide and write, with the users locked. One event per user."""
     group, now = [event for event, _ in fresh], meeting.now
     await _merge_undated(conn, group, now)
-    at = {e.user_id: e.occurred_at or now for e in group}
+    times = [event.occurred_at or now for event in group]
     lost = NOTHING_LOST
     if meeting.was_restored:
         _, lost = await restores.now_and_lost_time(conn)
-    states = await _read_users(conn, fresh)
-    plans = {e.user_id: plan(e, at[e.user_id], states[e.user_id], door.journeys, now, lost) for e in group}
+    people = await _read_users(conn, fresh)
+    plans = [plan(*asked, door.journeys, now, lost) for asked in zip(group, times, people, strict=True)]
     canceled: set[UUID] = set()
-    standing: Mapping[str, Sequence[NotificationRow]] = {user: state.notifications for user, state in states.items()}
-    if any(event.type in door.journeys.canceling_types for event in group) or any(p.cancel for p in plans.values()):
-        canceled, standing = await _cancel(conn, group, at, plans, standing)
+    standing: Sequence[Sequence[NotificationRow]] = [user.notifications for user in people]
+    if any(event.type in door.journeys.canceling_types for event in group) or any(p.cancel for p in plans):
+        canceled, standing = await _cancel(conn, group, times, plans, standing)
     decided = _Decided()
-    ids = iter(new_id_texts(sum(len(planned.create) for planned in plans.values())))
+    ids = iter(new_id_texts(sum([len(planned.create) for planned in plans])))
     taken: list[acceptance.Taken] = []
-    for event in group:
-        user, occurred_at = states[event.user_id], at[event.user_id]
-        new = [outbox.Decision(next(ids), creation) for creation in plans[event.user_id].create]
-        found = standing[event.user_id]
-        packed = pack_answer(event.type, occurred_at, new, plans[event.user_id].existing, canceled, found)
+    for event, occurred_at, user, planned, found in zip(group, times, people, plans, standing, strict=True):
+        new = [outbox.Decision(next(ids), creation) for creation in planned.create]
+        packed = pack_answer(event.type, occurred_at, new, planned.existing, canceled, found)
         is_timed = event.type in door.journeys.event_types and not user.erased
         is_first = event.type not in user.last_seen if is_timed else None
         taken.append(acceptance.Taken(event, occurred_at, packed, new, is_first))
@@ -137,23 +136,24 @@ async def _merge_undated(conn: Connection, group: Sequence[Event], now: datetime
 async def _cancel(
     conn: Connection,
     group: Sequence[Event],
-    at: Mapping[str, datetime],
-    plans: Mapping[str, Plan],
-    standing: Mapping[str, Sequence[NotificationRow]],
-) -> tuple[set[UUID], Mapping[str, Sequence[NotificationRow]]]:
+    times: Sequence[datetime],
+    plans: Sequence[Plan],
+    standing: Sequence[Sequence[NotificationRow]],
+) -> tuple[set[UUID], Sequence[Sequence[NotificationRow]]]:
     """Stop what can still be stopped: first what waits, then, as a later statement, what is owed.
 
     A release moves rows from the first place to the second; the other order, or one statement for both, would
     miss a row in between. A give-back or an operator's retry may bring a row back behind us, hence the rounds.
     """
-    by_user = {event.user_id: event for event in group}
     canceled: set[UUID] = set()
-    pending = [row for p in plans.values() for row in p.cancel if not row.state_is_closed]
+    pending = [
+        (event, row)
+        for event, planned in zip(group, plans, strict=True)
+        for row in planned.cancel
+        if not row.state_is_closed
+    ]
     for round_number in range(CANCEL_ROUNDS_MAX):
-        cancels = [
-            moves.Cancel(row.id, cancel_reason(by_user[row.user_id].type), f"event:{by_user[row.user_id].ref}")
-            for row in pending
-        ]
+        cancels = [moves.Cancel(row.id, cancel_reason(event.type), f"event:{event.ref}") for event, row in pending]
         if round_number:
             observe.CANCEL_REPEATS.inc()
         if cancels:
@@ -161,15 +161,16 @@ async def _cancel(
         await reach(Point.LOGIN_BETWEEN_CANCELS)
         if cancels:
             canceled |= await moves.cancel_open(conn, cancels)
-            standing = await outbox.of_users(conn, list(by_user))
+            found = await outbox.of_users(conn, [event.user_id for event in group])
+            standing = [found[event.user_id] for event in group]
         pending = [
-            row
-            for rows in standing.values()
+            (event, row)
+            for event, at, rows in zip(group, times, standing, strict=True)
             for row in rows
-            if row.can_still_be_canceled and concerns(by_user[row.user_id].type, at[row.user_id], row)
+            if row.can_still_be_canceled and concerns(event.type, at, row)
         ]
         if not pending:
-            lost = sum(1 for p in plans.values() for row in p.cancel if row.can_still_be_canceled)
+            lost = sum(1 for p in plans for row in p.cancel if row.can_still_be_canceled)
             observe.LOST_RACES.labels("cancel").inc(max(0, lost - len(canceled)))
             return canceled, standing
     raise Busy("a notification keeps moving while this event stops it; repeat the event")
@@ -187,15 +188,15 @@ def _known(event: Event, met: acceptance.Met) -> Accepted | Exception:
     return Invalid("occurred_at is more than 5 minutes ahead of the service's clock", pointer="/occurred_at")
 
 
-async def _read_users(conn: Connection, fresh: Sequence[tuple[Event, acceptance.Met]]) -> dict[str, UserState]:
-    """What is true of each user; of whoever is new there is nothing to be read."""
+async def _read_users(conn: Connection, fresh: Sequence[tuple[Event, acceptance.Met]]) -> list[UserState]:
+    """What is true of each event's user; of whoever is new there is nothing to be read."""
     known = [event.user_id for event, met in fresh if not met.is_new_user]
     profiles = await acceptance.read(conn, known) if known else []
     was_seen = [profile.user_id for profile in profiles if profile.was_seen]
     has_notifications = [profile.user_id for profile in profiles if profile.has_notifications]
     seen = await users.last_seen(conn, was_seen) if was_seen else {}
     notifications = await outbox.of_users(conn, has_notifications) if has_notifications else {}
-    states = {event.user_id: _new_user(event) for event, met in fresh if met.is_new_user}
+    states = {}
     for profile in profiles:
         states[profile.user_id] = UserState(
             user_id=profile.user_id,
@@ -208,7 +209,7 @@ async def _read_users(conn: Connection, fresh: Sequence[tuple[Event, acceptance.
             last_seen=seen.get(profile.user_id, {}),
             erased=profile.erased,
         )
-    return states
+    return [_new_user(event) if met.is_new_user else states[event.user_id] for event, met in fresh]
 
 
 def _new_user(event: Event) -> UserState:

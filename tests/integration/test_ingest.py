@@ -18,6 +18,7 @@ from notifier.domain.errors import Busy, Invalid, KeyReused
 from notifier.domain.event import Profile
 from notifier.domain.notification import Settlement, State
 from notifier.ingest import groups
+from notifier.ingest.transaction import Accepted, transact
 from notifier.store import users
 from tests.support.rig import Rig, ago, an_event, open_rig
 from tests.support.stack import until
@@ -150,6 +151,53 @@ async def test_a_claimed_followup_is_too_late_and_a_doubtful_one_as_well(rig: Ri
         }
     ]
     assert answer["canceled"] == []
+
+
+@pytest.mark.parametrize("backward", [False, True])
+async def test_each_of_a_group_is_told_of_its_own(rig: Rig, *, backward: bool) -> None:
+    for user, days in (("ada", 1), ("eve", 4), ("kim", 1), ("zoe", 1)):
+        await rig.accept(SIGNUP, user, ago(days=days))
+    repeat = an_event(SIGNUP, "bob", ago(days=1))
+    await rig.ingest.accept(repeat)
+    assert [claim.user_id for claim in await rig.claim() if claim.kind == "followup"] == ["eve"]
+    group = [
+        an_event(SIGNUP, "kim"),
+        an_event(LOGIN, "ada"),
+        repeat,
+        an_event(SIGNUP, "cleo", name="Cleo"),
+        an_event(SIGNUP, "dan", datetime.now(UTC) + timedelta(hours=1)),
+        an_event(LOGIN, "eve"),
+        an_event(LOGIN, "zoe"),
+        an_event(SIGNUP, "mia", name="Mia"),
+    ]
+    if backward:
+        group.reverse()
+    told = dict(zip((event.user_id for event in group), await transact(rig.ingest._door, group, 5.0), strict=True))
+    assert isinstance(told.pop("dan"), Invalid)
+    said: dict[str, dict[str, list[str]]] = {}
+    for event in group:
+        if (taken := told.get(event.user_id)) is None:
+            continue
+        assert isinstance(taken, Accepted)
+        assert taken.replayed is (event is repeat)
+        assert (taken.answer["event"]["id"], taken.answer["user_id"]) == (event.id, event.user_id)
+        own = {str(row["id"]) for row in await rig.rows("SELECT id FROM outbox WHERE user_id = $1", event.user_id)}
+        lists = {name: taken.answer[name] for name in ("notifications", "canceled", "too_late", "untouched")}
+        assert {row["id"] for rows in lists.values() for row in rows} == own
+        said[event.user_id] = {name: sorted(row["kind"] for row in rows) for name, rows in lists.items() if rows}
+    both = {"notifications": ["followup", "onboarding"]}
+    stopped = {"canceled": ["followup"], "untouched": ["onboarding"]}
+    assert said == {
+        "ada": stopped,
+        "bob": both,
+        "cleo": both,
+        "eve": {"too_late": ["followup"], "untouched": ["onboarding"]},
+        "kim": both | {"untouched": ["followup", "onboarding"]},
+        "mia": both,
+        "zoe": stopped,
+    }
+    names = await rig.rows("SELECT user_id, data::json #>> '{user,name}' AS name FROM outbox WHERE data::text <> '{}'")
+    assert {(row["user_id"], row["name"]) for row in names} == {("cleo", "Cleo"), ("mia", "Mia")}
 
 
 @pytest.mark.parametrize("first", ["newer", "older"])
