@@ -73,6 +73,7 @@ async def test_healing_mends_whatever_was_broken_and_a_provider_without_keys_sta
             assert (await response.json())["duplicate_mode"] == "none"
         assert all(pod.spec.settings["MOCK_FAMILY"] == "none" for pod in stage.scene.pods.values())
         await replace_one_that_is_just_starting(stage)
+        await thaw_what_is_yet_to_freeze(stage)
         await break_everything(stage)
         await stage.heal()
         assert not any(is_stopped(pod.life.pid) for pod in stage.scene.pods.values() if pod.life)
@@ -96,6 +97,20 @@ async def replace_one_that_is_just_starting(stage: Stage) -> None:
         assert life is pod.life
         again = await pod.replace()
         assert not again.armed
+
+
+async def thaw_what_is_yet_to_freeze(stage: Stage) -> None:
+    """A signal takes its time to be obeyed: whoever looks for what is frozen may look too soon."""
+    pod, valkey = stage.scene.pods["worker-1"], stage.scene.valkey
+    assert pod.life
+    for _ in range(20):
+        pod.signal(signal.SIGSTOP)
+        await pod.heal()
+        await valkey.signal("STOP")
+        await valkey.thaw()
+        await asyncio.sleep(0.01)
+        assert not is_stopped(pod.life.pid)
+        await valkey.command("PING")
 
 
 async def break_everything(stage: Stage) -> None:

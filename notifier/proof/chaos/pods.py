@@ -174,7 +174,7 @@ class Pod:
         self._may_start.set()
         if (life := self.life) is None or life.ended.is_set():
             return
-        if is_stopped(life.pid):
+        if is_stopped(life.pid) or signal.SIGSTOP in life.sent:  # which a busy machine is yet to do
             self.signal(signal.SIGCONT, "heal")
             life.frozen.clear()
         if life.armed:
@@ -268,6 +268,8 @@ def is_stopped(pid: int) -> bool:
 
 def _send(life: Life, number: signal.Signals) -> None:
     life.sent.add(number)
+    if number is signal.SIGCONT:
+        life.sent.discard(signal.SIGSTOP)
     if life.process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(life.pid, number)

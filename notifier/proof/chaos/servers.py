@@ -19,7 +19,6 @@ from notifier.domain.errors import NotReady
 from notifier.embedded.process import gone, make_data_dir, write_private
 from notifier.proof.chaos.leftovers import note_started
 from notifier.proof.chaos.note import Note, Role, SignalName
-from notifier.proof.chaos.pods import is_stopped
 from notifier.proof.chaos.proxy import fixed_port
 
 ANSWER_WITHIN_S = 30.0
@@ -43,6 +42,7 @@ class _Server:
         self._data = make_data_dir(data)
         self._note = note
         self._server: embedded.Server | None = None
+        self._is_frozen = False
 
     @property
     def url(self) -> str:
@@ -67,13 +67,13 @@ class _Server:
         before, server = self._server, await self._launch()
         if before is not None and before.port != server.port:
             raise NotReady(f"somebody took port {before.port} while {self.role} was down: run again")
-        self._server = server
+        self._server, self._is_frozen = server, False
         note_started(self._folder, server.pid)
         self._signalled("START")
 
     async def thaw(self) -> None:
-        """Let it go on, if it is frozen."""
-        if self._server is not None and is_stopped(self._server.pid):
+        """Let it go on, if it was told to freeze: a busy machine may be yet to do that."""
+        if self._is_frozen:
             await self.signal("CONT")
 
     async def signal(self, name: SignalName) -> None:
@@ -81,6 +81,7 @@ class _Server:
         if (server := self._server) is None or not embedded.alive(server):
             return
         self._signalled(name)
+        self._is_frozen = name == "STOP"
         os.kill(server.pid, _NUMBERS[name])
         if name not in ("STOP", "CONT"):
             await gone(server, ANSWER_WITHIN_S)
