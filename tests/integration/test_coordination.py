@@ -26,7 +26,7 @@ from notifier.runtime import background
 from tests.support.stack import until
 
 TTL = timedelta(seconds=30)
-MARGIN_S = 1.0  # what this machine may take beyond a budget
+MARGIN_S = 0.15  # what this machine may take beyond a budget
 BUDGET = "notifier.coordination.client.BUDGET_S"
 PATIENT_S = 5.0  # for what is not about time: a busy machine may take longer than the service would wait
 KEY_FORM = re.compile(r"nt:lease:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -301,8 +301,10 @@ async def test_a_frozen_redis_costs_one_budget_and_then_nothing(
         assert took_s < BUDGET_S + MARGIN_S
         assert not client.is_well
         for ask in (lambda: leases.renew(mine, "w1", TTL), lambda: leases.release(mine, "w1"), client.ping):
-            assert not await ask()
-        assert (fallbacks("redis_slow") - slow, fallbacks("paused") - paused) == (1, 3), "paused: nobody asks"
+            answer, took_s = await timed(ask)
+            assert not answer
+            assert took_s < 0.02, "while it is paused nobody asks"
+        assert (fallbacks("redis_slow") - slow, fallbacks("paused") - paused) == (1, 3)
 
         monkeypatch.setattr(BUDGET, PATIENT_S)
         os.kill(server.pid, signal.SIGCONT)
@@ -341,7 +343,8 @@ async def test_a_full_redis_refuses_and_we_go_on(tmp_path: Path, monkeypatch: py
         await redis.config_set("maxmemory-policy", "noeviction")
         await redis.config_set("maxmemory", 1)
         errors = fallbacks("redis_error")
-        await leases.renew([after], "w1", TTL)
+        _, took_s = await timed(lambda: leases.renew([after], "w1", TTL))
+        assert took_s < BUDGET_S + MARGIN_S
         assert fallbacks("redis_error") - errors == 1
         assert await leases.held({after: "w1"}) == set()
         wakeup = Wakeup(client, server.url)

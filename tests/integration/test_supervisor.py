@@ -33,6 +33,7 @@ class Run:
 
     def __init__(self, data_dir: Path, **settings: str) -> None:
         self.ready_file = data_dir.with_suffix(".json")
+        self.started = time.monotonic()
         defaults = {
             "API_PORT": "0",
             "MOCK_PORT": "0",
@@ -109,9 +110,17 @@ def pids_of(facts: dict[str, Any]) -> list[int]:
     return [pids[name] for name in ("postgres", "redis", "api", "scheduler", "mock") if pids[name]] + pids["workers"]
 
 
+def slowness() -> float:
+    """By how much longer a start takes here just now than where the bound was set; never less than 1."""
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import aiohttp, asyncpg, redis"], check=True)
+    return max(1.0, (time.monotonic() - began) / 0.5)
+
+
 def test_it_brings_everything_up_says_so_and_stops_cleanly(begin: Callable[..., Run], tmp_path: Path) -> None:
     run = begin(WORKERS="2", FAILPOINTS="worker.after_claim=kill")
     facts = run.facts()
+    assert time.monotonic() - run.started < 10 * slowness()
     assert set(facts) == {
         "api",
         "mock",
@@ -245,11 +254,11 @@ def test_a_child_that_refuses_its_configuration_ends_the_run_with_its_words(
 
 
 def test_a_frozen_child_does_not_hold_up_the_stop(begin: Callable[..., Run], database_url: str) -> None:
-    run = begin(DATABASE_URL=database_url, STOP_GRACE_S="25")
+    run = begin(DATABASE_URL=database_url)
     os.kill(run.facts()["pids"]["workers"][0], signal.SIGSTOP)
     stopped = time.monotonic()
     assert run.stop()[0] == 0
-    assert time.monotonic() - stopped < 20, "that it is killed when its time to stop is over is what a stop waits for"
+    assert time.monotonic() - stopped < 4
 
 
 def test_a_second_signal_hurries_and_still_stops_the_databases_cleanly(
